@@ -1,0 +1,55 @@
+"""KernelConfig: one point of the space. Each family has its own frozen subclass of scalar knobs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+from ptxgen.errors import ConfigError
+
+Scalar = int | str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelConfig:
+    """Base of every family's config: knobs are fields, all of them int, str or bool."""
+
+    family: ClassVar[str] = ""
+
+    @classmethod
+    def knob_names(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in fields(cls))
+
+    def to_dict(self) -> dict[str, Scalar]:
+        """The family and every knob; the inverse is ptxgen.families.config_from_dict."""
+        return {"family": self.family, **{name: getattr(self, name) for name in self.knob_names()}}
+
+    @classmethod
+    def from_knobs(cls, knobs: dict[str, Any]) -> Self:
+        """A config from exactly this family's knobs.
+
+        Raises:
+            ConfigError: a knob is missing, unknown or of another type.
+        """
+        expected = {item.name: item.type for item in fields(cls)}
+        missing, unknown = expected.keys() - knobs.keys(), knobs.keys() - expected.keys()
+        if missing or unknown:
+            raise ConfigError(
+                f"config of family {cls.family!r} has unknown knobs {sorted(unknown)} and lacks "
+                f"{sorted(missing)}; its knobs are {', '.join(expected)}."
+            )
+        for name, type_name in expected.items():
+            if type(knobs[name]).__name__ != type_name:
+                raise ConfigError(f"knob {name} = {knobs[name]!r} must be of type {type_name}.")
+        return cls(**knobs)
+
+    def key(self) -> str:
+        """Readable unique key, such as mma(block_m=8,block_n=64,...)."""
+        return f"{self.family}({','.join(f'{n}={getattr(self, n)}' for n in self.knob_names())})"
+
+    def digest(self) -> str:
+        """Short hash of the key, for file names."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]

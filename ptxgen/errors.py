@@ -1,0 +1,53 @@
+"""The exception tree: every error a user can cause carries the value, the limit and the way out."""
+
+
+class PtxtuneError(Exception):
+    """Base of all errors that are shown as one paragraph, without a traceback."""
+
+    exit_code = 2
+
+
+class ProblemError(PtxtuneError):
+    """A problem, M or group size that no kernel can serve."""
+
+
+class ConfigError(PtxtuneError):
+    """A config that is malformed or illegal for its problem and arch."""
+
+
+class ArchError(PtxtuneError):
+    """An unknown GPU, or an arch that the toolchain cannot target."""
+
+
+class TensorError(PtxtuneError):
+    """A tensor of the wrong dtype, shape, stride, device or content."""
+
+
+class CompileError(PtxtuneError):
+    """NVRTC is missing or refused the source; the log is in the message."""
+
+
+class DriverError(PtxtuneError):
+    """A CUDA driver call failed.
+
+    Attributes:
+        code: the CUresult value as an int.
+        sticky: True where the context is lost and the process must end.
+    """
+
+    def __init__(self, message: str, code: int = 0, sticky: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.sticky = sticky
+
+
+class StoreError(PtxtuneError):
+    """A database that is unwritable, foreign, locked or of another schema."""
+
+
+class BundleError(PtxtuneError):
+    """An exported bundle that is damaged, tampered with or for another machine."""
+
+
+class ModelError(PtxtuneError):
+    """An unknown model name, or a config.json without the needed fields."""

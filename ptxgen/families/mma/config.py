@@ -1,0 +1,56 @@
+"""The mma family's config: mma.sync m16n8k16 with weights as the m16 operand and tokens as n8."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ptxgen.config import KernelConfig, Scalar
+
+KNOBS: dict[str, tuple[Scalar, ...]] = {
+    "block_m": (8, 16, 24, 32, 48, 64, 96, 128),
+    "warp_m": (8, 16, 24, 32, 48, 64),
+    "block_n": (16, 32, 64, 128, 256),
+    "warp_n": (16, 32, 64),
+    "block_k": (128, 256, 512, 1024),
+    "warps_k": (1, 2, 4, 8),
+    "num_stages": (2, 3, 4, 5, 6, 8),
+    "split_k": (1, 2, 3, 4, 6, 8, 12, 16),
+    "scale_on": ("weights", "accumulators"),
+    "weights_first": (False, True),
+    "min_ctas": (1, 2, 3, 4),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MmaConfig(KernelConfig):
+    """One mma kernel.
+
+    Attributes:
+        block_m: tokens of a CTA's tile (multiple of 8).
+        warp_m: tokens of a warp's tile.
+        block_n: output features of a CTA's tile.
+        warp_n: output features of a warp's tile (multiple of 16).
+        block_k: inputs of one pipeline stage, shared out over warps_k warps.
+        warps_k: warps that split a stage along K; they reduce through shared memory.
+        num_stages: stages of the cp.async ring.
+        split_k: CTAs that split K; they reduce in FP32 through the workspace.
+        scale_on: multiply the "weights", or the FP32 "accumulators" once a group.
+        weights_first: prologue loads all weights before the first activations, so that under
+            programmatic dependent launch they are in flight before the previous kernel ends.
+        min_ctas: CTAs per SM that the register allocation must allow.
+    """
+
+    family: ClassVar[str] = "mma"
+
+    block_m: int
+    warp_m: int
+    block_n: int
+    warp_n: int
+    block_k: int
+    warps_k: int
+    num_stages: int
+    split_k: int
+    scale_on: str
+    weights_first: bool
+    min_ctas: int

@@ -1,0 +1,87 @@
+"""KernelSource and LaunchPlan: what an emitter returns. Data only; JSON-friendly."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+ENTRY = "ptxtune_w4a16"
+"""Entry name of every kernel. Its arguments, in order:
+
+const void* x, const void* packed, const void* bias, void* y, void* workspace,
+int m, long long ldx, long long ldy  (row strides in elements).
+"""
+
+COUNTER_ALIGN = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """How to launch a kernel; everything a launcher in any language needs.
+
+    Grid of a batch of m > 0: x = ceil(m / block_m) * n_tiles, y = split_k, z = 1.
+    Workspace, only where split_k > 1: first one uint32 counter a tile (grid x of them, padded to
+    COUNTER_ALIGN bytes), then split_k FP32 partial tiles of block_m * block_n for each tile. The
+    counters must be zero before the first launch; every launch leaves them zero.
+
+    Attributes:
+        threads: of a CTA.
+        smem_bytes: dynamic shared memory of a CTA.
+        block_m: tokens of a CTA's tile.
+        block_n: output features of a CTA's tile.
+        n_tiles: ceil(n / block_n).
+        split_k: CTAs that share one tile along K.
+        pdl: the kernel has griddepcontrol and may be launched with programmatic stream serialization.
+    """
+
+    threads: int
+    smem_bytes: int
+    block_m: int
+    block_n: int
+    n_tiles: int
+    split_k: int
+    pdl: bool
+
+    def m_tiles(self, m: int) -> int:
+        return -(-m // self.block_m)
+
+    def grid(self, m: int) -> tuple[int, int, int]:
+        """Grid dimensions in CTAs for a batch of m > 0."""
+        return (self.m_tiles(m) * self.n_tiles, self.split_k, 1)
+
+    def workspace_bytes(self, m: int) -> int:
+        """Bytes of workspace for a batch of m; 0 where none is needed."""
+        if self.split_k == 1 or m == 0:
+            return 0
+        tiles = self.m_tiles(m) * self.n_tiles
+        counters = -(-tiles * 4 // COUNTER_ALIGN) * COUNTER_ALIGN
+        return counters + tiles * self.split_k * self.block_m * self.block_n * 4
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> LaunchPlan:
+        return cls(**{name: data[name] for name in cls.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """Emitted CUDA C++: its text, its target and its launch plan.
+
+    Attributes:
+        text: the whole translation unit, without any #include.
+        arch: NVRTC target name.
+        plan: launch plan.
+        entry: name of the __global__ function.
+    """
+
+    text: str
+    arch: str
+    plan: LaunchPlan
+    entry: str = ENTRY
+
+    def digest(self) -> str:
+        """sha256 of arch and text: equal digests are equal kernels."""
+        return hashlib.sha256(f"{self.arch}\n{self.text}".encode()).hexdigest()
