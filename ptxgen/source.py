@@ -50,13 +50,27 @@ class LaunchPlan:
         """Grid dimensions in CTAs for a batch of m > 0."""
         return (self.m_tiles(m) * self.n_tiles, self.split_k, 1)
 
+    def counter_bytes(self, m: int) -> int:
+        """Bytes of the counters in front of the partials; 0 where no workspace is needed.
+
+        They grow with m. A workspace that serves several m (or several plans) must therefore keep
+        one fixed region for counters, of the largest counter_bytes, and pass the kernel
+        workspace + largest - counter_bytes(m): then counters always lie inside that region and
+        partials always behind it. Passed at offset 0, the partials of one launch would be read as
+        the counters of a later, larger one.
+        """
+        if self.split_k == 1 or m == 0:
+            return 0
+        tiles = self.m_tiles(m) * self.n_tiles
+        return -(-tiles * 4 // COUNTER_ALIGN) * COUNTER_ALIGN
+
     def workspace_bytes(self, m: int) -> int:
         """Bytes of workspace for a batch of m; 0 where none is needed."""
         if self.split_k == 1 or m == 0:
             return 0
         tiles = self.m_tiles(m) * self.n_tiles
-        counters = -(-tiles * 4 // COUNTER_ALIGN) * COUNTER_ALIGN
-        return counters + tiles * self.split_k * self.block_m * self.block_n * 4
+        partials = tiles * self.split_k * self.block_m * self.block_n * 4
+        return self.counter_bytes(m) + partials
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
