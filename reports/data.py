@@ -1,0 +1,66 @@
+"""ReportData: everything a report shows, as plain records, and the ratios that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from db.records import RunRecord, TrialRecord, WinnerRecord
+from ptxgen.problem import Problem
+from reports.words import size_text, variant_order, variant_text
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """The input of every renderer.
+
+    Attributes:
+        winners: one a problem x M x protocol.
+        trials: every attempt, in the order they were made; baselines included.
+        runs: the runs that the trials belong to.
+        generated_at: when the report was made.
+        layer_names: (n, k) to a layer's name, where a model was named.
+    """
+
+    winners: tuple[WinnerRecord, ...]
+    trials: tuple[TrialRecord, ...]
+    runs: tuple[RunRecord, ...]
+    generated_at: datetime
+    layer_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    def layer(self, problem: Problem) -> str:
+        """The layer's name and size, such as "down, 4096 x 14336"."""
+        name = self.layer_names.get((problem.n, problem.k))
+        return f"{name}, {size_text(problem)}" if name else size_text(problem)
+
+    def label(self, problem: Problem) -> str:
+        """The layer and its variant."""
+        return f"{self.layer(problem)}, {variant_text(problem)}"
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Problems that have a winner, by variant, then in the order of first appearance."""
+        found = list(dict.fromkeys(winner.problem for winner in self.winners))
+        return tuple(sorted(found, key=lambda item: variant_order(variant_text(item))))
+
+    @property
+    def predicted(self) -> bool:
+        """True where no winner was measured."""
+        return bool(self.winners) and all(winner.predicted for winner in self.winners)
+
+
+def speedup(winner: WinnerRecord) -> float | None:
+    """cuBLAS' time over the winner's; None where either was not measured."""
+    if winner.predicted or winner.cublas_us is None:
+        return None
+    return winner.cublas_us / winner.time_us
+
+
+def default_gain(winner: WinnerRecord) -> float | None:
+    """The default config's time over the winner's; None where the default was not timed."""
+    return None if winner.default_us is None else winner.default_us / winner.time_us
+
+
+def floor_share(winner: WinnerRecord) -> float | None:
+    """The physical floor over the winner's time, 1 being the floor itself."""
+    return None if winner.floor_us is None else winner.floor_us / winner.time_us

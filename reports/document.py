@@ -1,0 +1,112 @@
+"""The report as one JSON document and as Markdown: the same data as the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from db.records import WinnerRecord
+from ptxgen.outcome import Status
+from reports.data import ReportData, default_gain, floor_share, speedup
+from reports.provenance import device_title, provenance_table
+from reports.summary import summarize, summary_table
+from reports.table import Column, Table
+from reports.winners import source_text, winner_table
+
+SCHEMA_VERSION = 1
+
+
+def winner_document(winner: WinnerRecord) -> dict[str, Any]:
+    """A winner with its ratios, JSON-friendly; times in microseconds."""
+    return {
+        "problem": winner.problem.to_dict(),
+        "m": winner.m,
+        "protocol": winner.protocol.value,
+        "source": source_text(winner),
+        "predicted": winner.predicted,
+        "time_us": winner.time_us,
+        "spread": winner.spread,
+        "rel_err": winner.rel_err,
+        "floor_us": winner.floor_us,
+        "floor_share": floor_share(winner),
+        "default_us": winner.default_us,
+        "over_default": default_gain(winner),
+        "cublas_us": winner.cublas_us,
+        "over_cublas": speedup(winner),
+        "config": winner.config.to_dict(),
+        "ties": [config.to_dict() for config in winner.ties],
+        "source_digest": winner.source_digest,
+        "trial_id": winner.trial_id,
+        "device": winner.device.name,
+        "driver": winner.toolchain.driver,
+        "nvrtc": winner.toolchain.nvrtc,
+        "commit": winner.toolchain.commit,
+        "measured_at": winner.measured_at.isoformat(),
+    }
+
+
+def report_document(data: ReportData) -> dict[str, Any]:
+    """The whole report, JSON-friendly."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "generated_at": data.generated_at.isoformat(),
+        "provenance": [
+            {"what": what, "value": value} for what, value in provenance_table(data).rows
+        ],
+        "summary": [
+            {
+                "variant": row.variant,
+                "protocol": row.protocol.value,
+                "m": row.m,
+                "layers": row.layers,
+                "over_cublas": row.speedup,
+                "lowest": row.lowest,
+                "highest": row.highest,
+                "floor_share": row.floor_share,
+                "predicted": row.predicted,
+            }
+            for row in summarize(data)
+        ],
+        "winners": [winner_document(winner) for winner in data.winners],
+        "trials": outcome_counts(data),
+    }
+
+
+def outcome_counts(data: ReportData) -> list[dict[str, Any]]:
+    """Trials of each problem by outcome class, baselines left out; only classes that occurred."""
+    counts: dict[str, dict[str, int]] = {}
+    for trial in data.trials:
+        if trial.config is not None:
+            row = counts.setdefault(trial.problem.key(), {})
+            status = trial.outcome.status.value
+            row[status] = row.get(status, 0) + 1
+    return [{"problem": key, "counts": row} for key, row in counts.items()]
+
+
+def outcome_table(data: ReportData) -> Table:
+    """Trials of each problem by outcome class; one column a class that occurred."""
+    rows = outcome_counts(data)
+    seen = [status.value for status in Status if any(status.value in r["counts"] for r in rows)]
+    columns = (Column("problem", numeric=False), *(Column(name) for name in seen))
+    cells = ((row["problem"], *(str(row["counts"].get(name, 0)) for name in seen)) for row in rows)
+    return Table(columns, tuple(cells))
+
+
+def render_markdown(data: ReportData) -> str:
+    """The report as Markdown; predicted rows are marked in every table."""
+    parts = [f"# W4A16 kernels on {device_title(data)}"]
+    predicted = sum(winner.predicted for winner in data.winners)
+    if predicted:
+        parts.append(
+            f"**Predicted, not measured:** {predicted} of {len(data.winners)} winners come from "
+            f"the roofline model; no GPU ran them."
+        )
+    sections = {
+        "Speed-up over cuBLAS": summary_table(data),
+        "Winners": winner_table(data),
+        "Trials by outcome": outcome_table(data),
+        "Provenance": provenance_table(data),
+    }
+    for title, table in sections.items():
+        if table.rows:
+            parts += [f"## {title}", table.to_markdown()]
+    return "\n\n".join(parts) + "\n"

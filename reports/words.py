@@ -1,0 +1,62 @@
+"""How numbers, problems and configs are written in tables, legends and axes; pure text."""
+
+from __future__ import annotations
+
+from ptxgen.config import KernelConfig
+from ptxgen.problem import Problem
+
+MISSING = "-"
+
+
+def time_text(time_us: float | None) -> str:
+    """Microseconds with four significant digits, such as 9.872 or 1450."""
+    if time_us is None:
+        return MISSING
+    digits = max(0, 3 - len(str(int(time_us))) + 1) if time_us >= 1 else 4
+    return f"{time_us:.{digits}f}"
+
+
+def ratio_text(ratio: float | None) -> str:
+    """A speed-up, such as 2.81x."""
+    return MISSING if ratio is None else f"{ratio:.2f}x"
+
+
+def share_text(share: float | None) -> str:
+    """A share of the physical floor, such as 87%."""
+    return MISSING if share is None else f"{share:.0%}"
+
+
+def variant_text(problem: Problem) -> str:
+    """All of a problem but its size, such as "fp16 sym g128"."""
+    group = "gK" if problem.whole_k else f"g{problem.group_size}"
+    return f"{problem.dtype} {problem.zero} {group}" + (" bias" if problem.bias else "")
+
+
+def variant_order(variant: str) -> tuple[bool, str]:
+    """Sort key of variant texts: fp16 first."""
+    return not variant.startswith("fp16"), variant
+
+
+def size_text(problem: Problem) -> str:
+    """A layer's size, N x K."""
+    return f"{problem.n} x {problem.k}"
+
+
+def config_text(config: KernelConfig) -> str:
+    """A config in one short line: family, then each knob's initials and value.
+
+    Booleans show their initials where they are true; words are cut to three letters. The full
+    form is config.key().
+    """
+    words = [config.family]
+    for name, value in config.to_dict().items():
+        if name == "family":
+            continue
+        initials = "".join(part[0] for part in name.split("_"))
+        if isinstance(value, bool):
+            words += [initials] if value else []
+        elif isinstance(value, str):
+            words.append(f"{initials}:{value[:3]}")
+        else:
+            words.append(f"{initials}{value}")
+    return " ".join(words)
