@@ -13,7 +13,7 @@ APP_NAME = "ptxtune"
 
 @dataclass(frozen=True, slots=True)
 class EnvVar:
-    """An environment variable that ptxtune reads, and what it does (shown by doctor and the docs)."""
+    """An environment variable that ptxtune reads, and what it does, as doctor shows it."""
 
     name: str
     meaning: str

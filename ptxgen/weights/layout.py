@@ -1,23 +1,24 @@
-"""The one packed weight layout that every kernel family reads: constants, sizes, offsets. No tensors here.
+"""The one packed weight layout that every kernel family reads: constants, sizes, offsets.
 
 A *block* holds 64 output features x 128 inputs and is contiguous, 16-byte aligned, in this order:
 
-1. weights, 4096 bytes: [row block 0..3][k64 0..1][lane 0..31][k16 step 0..3] 32-bit words. A row block is
-   16 output features; word (lane, step) is one lane's share of the 16 x 16 A fragment of
+1. weights, 4096 bytes: [row block 0..3][k64 0..1][lane 0..31][k16 step 0..3] 32-bit words. A row
+   block is 16 output features; word (lane, step) is one lane's share of the 16 x 16 A fragment of
    mma.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), which is also one warp's slice of a
    wgmma m64k16 register A operand. With g = lane / 4 and t = lane % 4, nibble i of the word is
        feature = g + 8 * (i % 2)            (within the row block)
        input   = 2 * t + 8 * (i / 2 % 2) + i / 4    (within the k16 step)
    so that (word >> 4 j) & 0x000f000f is fragment register j (j = 0..3), both halves in place.
-2. scales, 64 * groups_per_block values of the problem's dtype: [row block][group][g 0..7][2], the pair
-   being features g and g + 8 of the row block: one 32-bit load gives a lane both of its scales.
-3. zero points (only where zero is "int"), 32 * groups_per_block bytes: [row block][group][g 0..7], one byte
-   a pair: feature g in the low nibble, g + 8 in the high one.
+2. scales, 64 * groups_per_block values of the problem's dtype: [row block][group][g 0..7][2], the
+   pair being features g and g + 8 of the row block: one 32-bit load gives a lane both scales.
+3. zero points (only where zero is "int"), 32 * groups_per_block bytes: [row block][group][g 0..7],
+   one byte a pair: feature g in the low nibble, g + 8 in the high one.
 
-Blocks are ordered [N / 64][K / 128] (a strip of 64 features is one contiguous stream along K), both padded
-up. Padding has weight = zero point and scale 0, so it adds exactly nothing.
-Where the group is the whole K, blocks hold weights only; after the last block come two tables:
-scales [N / 64][row block][g][2], then zero bytes [N / 64][row block][g], in the orders above.
+Blocks are ordered [N / 64][K / 128] (a strip of 64 features is one contiguous stream along K), both
+padded up. Padding has weight = zero point and scale 0, so it adds exactly nothing; the zero point
+of padding is 8. Where the group is the whole K, blocks hold weights only; after the last block come
+two tables: scales [N / 64][row block][g][2], then zero bytes [N / 64][row block][g], in the orders
+above; there padded inputs share their row's scale and zero point, and again weight = zero point.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Between a QuantizedWeight and the one packed tensor of ptxgen.weights.layout, exactly, both ways."""
+"""From a QuantizedWeight to the packed tensor of ptxgen.weights.layout, and exactly back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight, check_quantiz
 ROW_BLOCKS = BLOCK_ROWS // ROW_BLOCK
 
 # Axes below are named as in layout.py: h = feature half (feature = g + 8 h), k64, step = k16 step,
-# b and c = the input's upper and lower part (input = 2 t + 8 b + c), so that nibble i = h + 2 b + 4 c,
+# b and c = the input's upper and lower part (input = 2 t + 8 b + c). So nibble i = h + 2 b + 4 c,
 # and byte b + 2 c of a word holds h = 0 in its low nibble and h = 1 in its high one.
 FEATURE_AXES = (ROW_BLOCKS, 2, 8)  # row block, h, g
 INPUT_AXES = (BLOCK_K // 64, 4, 2, 4, 2)  # k64, step, b, t, c
@@ -137,14 +137,14 @@ def _pad_groups(value: Tensor, rows: int, groups: int, fill: int) -> Tensor:
 def _weight_words(packed: Tensor, layout: PackedLayout) -> Tensor:
     """View of the weight bytes: [strip, k block, *WORD_AXES]."""
     blocks = packed[: layout.blocks_bytes].view(layout.strips, layout.k_blocks, layout.block_bytes)
-    return blocks[..., :WEIGHT_BYTES].unflatten(-1, WORD_AXES)
+    return blocks[..., :WEIGHT_BYTES].view(layout.strips, layout.k_blocks, *WORD_AXES)
 
 
 def _group_views(
     packed: Tensor, problem: Problem, layout: PackedLayout
 ) -> tuple[Tensor, Tensor | None]:
-    """Views of the scale bytes [strip, k block, row block, group, g, h, 2] and, where there are any,
-    the zero bytes [strip, k block, row block, group, g]; whole K counts as one k block of one group.
+    """Views of the scale bytes [strip, k block, row block, group, g, h, 2] and of the zero bytes
+    [strip, k block, row block, group, g] where there are any. Whole K is one k block of one group.
     """
     if problem.whole_k:
         table = packed[layout.blocks_bytes :]
@@ -156,7 +156,7 @@ def _group_views(
         groups = layout.groups_per_block
         scales_end = WEIGHT_BYTES + layout.scale_bytes
         scale_bytes, zero_bytes = blocks[..., WEIGHT_BYTES:scales_end], blocks[..., scales_end:]
-    scale_view = scale_bytes.unflatten(-1, (ROW_BLOCKS, groups, 8, 2, 2))
+    scale_view = scale_bytes.view(*scale_bytes.shape[:2], ROW_BLOCKS, groups, 8, 2, 2)
     if problem.zero == "sym":
         return scale_view, None
-    return scale_view, zero_bytes.unflatten(-1, (ROW_BLOCKS, groups, 8))
+    return scale_view, zero_bytes.view(*zero_bytes.shape[:2], ROW_BLOCKS, groups, 8)

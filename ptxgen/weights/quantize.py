@@ -108,14 +108,14 @@ def check_quantized(weight: QuantizedWeight, problem: Problem) -> None:
     nibbles = {"q": weight.q}
     if problem.zero == "sym" and weight.zeros is not None:
         raise TensorError(
-            f"{problem.key()} is symmetric (zero point {SYMMETRIC_ZERO}) but zero points were given; "
-            f"leave them out, or use a problem with zero = int."
+            f"{problem.key()} is symmetric (zero point {SYMMETRIC_ZERO}) but zero points were "
+            f"given; leave them out, or use a problem with zero = int."
         )
     if problem.zero == "int":
         if weight.zeros is None:
             raise TensorError(
-                f"{problem.key()} needs integer zero points of shape {groups}, and none were given; "
-                f"pass them, or use a problem with zero = sym."
+                f"{problem.key()} needs integer zero points of shape {groups}, and none were "
+                f"given; pass them, or use a problem with zero = sym."
             )
         _check_tensor("zeros", weight.zeros, groups, torch.uint8, problem)
         nibbles["zeros"] = weight.zeros
