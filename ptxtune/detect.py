@@ -23,6 +23,7 @@ class DetectedGpu:
         memory_bytes: total device memory.
         free_bytes: free device memory now.
         power_limit_w: enforced limit in watts; 0 where it cannot be read.
+        num_sms: multiprocessors; 0 where they cannot be read.
         compute_pids: other processes that compute on it now.
     """
 
@@ -34,6 +35,7 @@ class DetectedGpu:
     memory_bytes: int
     free_bytes: int
     power_limit_w: int
+    num_sms: int = 0
     compute_pids: tuple[int, ...] = ()
 
 
@@ -107,6 +109,7 @@ def _read(index: int) -> DetectedGpu:
         memory_bytes=int(memory.total),
         free_bytes=int(memory.free),
         power_limit_w=_power_limit(handle),
+        num_sms=_num_sms(handle, int(major), int(minor)),
         compute_pids=_compute_pids(handle),
     )
 
@@ -116,6 +119,15 @@ def _power_limit(handle: object) -> int:
         return int(pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)) // 1000
     except pynvml.NVMLError:  # not every board has a power limit
         return 0
+
+
+def _num_sms(handle: object, major: int, minor: int) -> int:
+    """NVML counts FP32 lanes: 64 in an SM of 8.0, 128 in one of 8.6, 8.9 and 9.0."""
+    try:
+        lanes = int(pynvml.nvmlDeviceGetNumGpuCores(handle))
+    except pynvml.NVMLError:  # hidden from MIG slices
+        return 0
+    return lanes // (64 if (major, minor) == (8, 0) else 128)
 
 
 def _compute_pids(handle: object) -> tuple[int, ...]:

@@ -10,6 +10,9 @@ from db.records import RunRecord, TrialRecord, WinnerRecord
 from ptxgen.problem import Problem
 from reports.words import size_text, variant_order, variant_text
 
+OURS = "ptxtune"
+"""The contender that is ours; every other one is a baseline."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
@@ -42,6 +45,11 @@ class ReportData:
         """Problems that have a winner, by variant, then in the order of first appearance."""
         found = list(dict.fromkeys(winner.problem for winner in self.winners))
         return tuple(sorted(found, key=lambda item: variant_order(variant_text(item))))
+
+    @property
+    def attempts(self) -> tuple[TrialRecord, ...]:
+        """The trials of our kernels, without the baselines."""
+        return tuple(trial for trial in self.trials if trial.contender == OURS)
 
     @property
     def predicted(self) -> bool:

@@ -74,11 +74,10 @@ def report_document(data: ReportData) -> dict[str, Any]:
 def outcome_counts(data: ReportData) -> list[dict[str, Any]]:
     """Trials of each problem by outcome class, baselines left out; only classes that occurred."""
     counts: dict[str, dict[str, int]] = {}
-    for trial in data.trials:
-        if trial.config is not None:
-            row = counts.setdefault(trial.problem.key(), {})
-            status = trial.outcome.status.value
-            row[status] = row.get(status, 0) + 1
+    for trial in data.attempts:
+        row = counts.setdefault(trial.problem.key(), {})
+        status = trial.outcome.status.value
+        row[status] = row.get(status, 0) + 1
     return [{"problem": key, "counts": row} for key, row in counts.items()]
 
 

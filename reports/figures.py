@@ -138,12 +138,11 @@ def _speedup_chart(
 def outcome_chart(data: ReportData) -> Chart | None:
     """Trials of each problem by outcome; None where there are none."""
     counts: dict[Status, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    ours = [trial for trial in data.trials if trial.config is not None]
-    for trial in ours:
+    for trial in data.attempts:
         counts[trial.outcome.status][data.label(trial.problem)] += 1
     if not counts:
         return None
-    labels = list(dict.fromkeys(data.label(trial.problem) for trial in ours))
+    labels = list(dict.fromkeys(data.label(trial.problem) for trial in data.attempts))
     figure = go.Figure()
     for status in (status for status in STATUS_COLORS if status in counts):
         figure.add_bar(
@@ -163,10 +162,8 @@ def outcome_chart(data: ReportData) -> Chart | None:
 def convergence_charts(data: ReportData) -> tuple[Chart, ...]:
     """Best time so far per trial, as a multiple of the best found, one figure a problem."""
     groups: dict[Problem, dict[tuple[int, Protocol], list[TrialRecord]]] = defaultdict(dict)
-    for trial in data.trials:
-        if trial.config is not None:
-            series = groups[trial.problem].setdefault((trial.m, trial.protocol), [])
-            series.append(trial)
+    for trial in data.attempts:
+        groups[trial.problem].setdefault((trial.m, trial.protocol), []).append(trial)
     charts = (_convergence_chart(data, problem, series) for problem, series in groups.items())
     return tuple(chart for chart in charts if chart is not None)
 

@@ -87,9 +87,8 @@ class _Page:
 
 
 def _subtitle(data: ReportData) -> str:
-    trials = sum(trial.config is not None for trial in data.trials)
     return (
-        f"{len(data.problems())} problems, {len(data.winners)} winners, {trials} trials; "
+        f"{len(data.problems())} problems, {len(data.winners)} winners, {len(data.attempts)} trials; "
         f"generated {data.generated_at.isoformat(timespec='minutes')}"
     )
 

@@ -1,0 +1,84 @@
+"""The ptxtune command: finds its subcommands, and shows errors as one paragraph."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from ptxgen.errors import PtxtuneError
+from ptxtune.version import VERSION
+
+# Summaries stand here so that `ptxtune --help` imports no command, hence neither torch nor Plotly.
+COMMANDS = {
+    "tune": "Find the fastest kernel of each layer and batch size, and store it.",
+    "best": "Show the best stored config of a layer, and how good that answer is.",
+    "export": "Write a tuned kernel as a bundle that runs without ptxtune.",
+    "report": "Write the stored results as an HTML page, Markdown or JSON.",
+    "list": "List stored winners, runs or trials.",
+    "one": "Run one config, for instance to reproduce a trial.",
+    "emit": "Print the source of a kernel.",
+    "space": "Count the legal configs of a problem, and what each rule rejects.",
+    "doctor": "Check driver, NVRTC, device, caches and database, with cures.",
+}
+
+
+class ShownError(click.ClickException):
+    """A PtxtuneError on its way to stderr."""
+
+    def __init__(self, error: PtxtuneError) -> None:
+        super().__init__(" ".join(str(error).split("\n\n")[0].splitlines()) or repr(error))
+        self.exit_code = error.exit_code
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"ptxtune.commands.{cmd_name}").command
+        return command if isinstance(command, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            ctx.fail(f"No such command {name!r}; choose one of {', '.join(COMMANDS)}.")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; errors that a user can cause become one paragraph."""
+        try:
+            return super().invoke(ctx)
+        except PtxtuneError as error:
+            raise ShownError(error) from error
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="ptxtune")
+def cli() -> None:
+    """Tune, query and export W4A16 matrix-multiplication kernels for your GPU.
+
+    \b
+    Example:
+      ptxtune tune --n 4096 --k 4096 --m 1,8,16 --budget quick
+      ptxtune best --n 4096 --k 4096 --m 8
+      ptxtune export --n 4096 --k 4096 --m 1,8,16 --out bundle
+    """
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    cli(prog_name="ptxtune")
+    sys.exit(0)

@@ -1,0 +1,135 @@
+"""Command-line options that several commands share, so that a word means the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, get_args
+
+import click
+
+from ptxgen.errors import ProblemError
+from ptxgen.problem import Dtype, Zero, check_m
+from ptxtune.selection import BOTH
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+DTYPES = get_args(Dtype)
+PROTOCOLS = ("plain", "chained")
+
+
+class MList(click.ParamType):
+    """Batch sizes as 1,8,16; without repetition, in order."""
+
+    name = "M[,M...]"
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Raises click.BadParameter, naming the word that is no batch size."""
+        if isinstance(value, tuple):
+            return value
+        return tuple(sorted({self._one(word, param, ctx) for word in str(value).split(",")}))
+
+    def _one(self, word: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            m = check_m(int(word))
+        except ValueError:
+            self.fail(f"{word!r} is not an integer; write batch sizes as 1,8,16.", param, ctx)
+        except ProblemError as error:
+            self.fail(str(error), param, ctx)
+        if m < self.least:
+            self.fail(f"M = {m} has nothing to run; the least is {self.least}.", param, ctx)
+        return m
+
+
+def m_option(default: str = "1", least: int = 0) -> Callable[[Command], Command]:
+    """--m: batch sizes."""
+    return click.option(
+        "--m", "m", type=MList(least), default=default, show_default=True, help="Batch sizes."
+    )
+
+
+def problem_options(*, several: bool) -> Callable[[Command], Command]:
+    """--n, --k, --group, --dtype, --zero, --bias; several: also --model, --tp, both dtypes."""
+    dtypes = (*DTYPES, BOTH) if several else DTYPES
+    options = [
+        click.option("--n", type=int, help="Output features of one layer."),
+        click.option("--k", type=int, help="Input features of one layer."),
+        click.option(
+            "--group",
+            type=int,
+            default=128,
+            show_default=True,
+            help="Inputs that share a scale: 32, 64, 128, or -1 for the whole of K.",
+        ),
+        click.option(
+            "--dtype",
+            type=click.Choice(dtypes),
+            default="fp16",
+            show_default=True,
+            help="Of activations, scales and output.",
+        ),
+        click.option(
+            "--zero",
+            type=click.Choice(get_args(Zero)),
+            default="sym",
+            show_default=True,
+            help="Zero points: sym (always 8), or int (0..15 a group).",
+        ),
+        click.option("--bias/--no-bias", default=None, help="Add a bias (default: as the model)."),
+    ]
+    if several:
+        options += [
+            click.option(
+                "--model", help="All linear layers of a model: its name, or a config.json."
+            ),
+            click.option(
+                "--tp", type=int, default=1, show_default=True, help="Tensor-parallel size."
+            ),
+        ]
+    return _all(options)
+
+
+def protocol_option(*, several: bool, default: str) -> Callable[[Command], Command]:
+    """--protocol: how launches follow each other."""
+    return click.option(
+        "--protocol",
+        type=click.Choice((*PROTOCOLS, BOTH) if several else PROTOCOLS),
+        default=default,
+        show_default=True,
+        help="plain launches, or chained by programmatic dependent launch.",
+    )
+
+
+gpu_option = click.option(
+    "--gpu",
+    help="Work for this GPU without having it, such as h200 or a100 (default: the GPU that is "
+    "here, else h200).",
+)
+db_option = click.option(
+    "--db",
+    "db",
+    help="Database: a file or an SQLAlchemy URL (default: $PTXTUNE_DB, else the user data folder).",
+)
+cache_option = click.option(
+    "--cache-dir", help="Compiled kernels (default: $PTXTUNE_CACHE_DIR, else the user cache)."
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document; progress goes to stderr."
+)
+
+
+def protocols_of(word: str) -> tuple[str, ...]:
+    """plain, chained, or both of them."""
+    return PROTOCOLS if word == BOTH else (word,)
+
+
+def _all(options: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate

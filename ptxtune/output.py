@@ -1,0 +1,24 @@
+"""What commands print: results on stdout (text or one JSON document), all else on stderr."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+
+def say(text: str) -> None:
+    """A result, on stdout."""
+    click.echo(text)
+
+
+def say_json(document: Any) -> None:
+    """The one JSON document of a command, on stdout."""
+    click.echo(json.dumps(document, indent=2))
+
+
+def note(text: str) -> None:
+    """Something worth knowing that is not the result, on stderr."""
+    if text:
+        click.echo(text, err=True)
