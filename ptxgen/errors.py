@@ -27,6 +27,10 @@ class CompileError(PtxtuneError):
     """NVRTC is missing or refused the source; the log is in the message."""
 
 
+class CacheError(PtxtuneError):
+    """The compile cache's folder cannot be written, or its disk is full."""
+
+
 class DriverError(PtxtuneError):
     """A CUDA driver call failed.
 

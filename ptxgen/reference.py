@@ -35,10 +35,11 @@ sqrt(K) * 2^-24, which is nothing beside it. A fault in every output feature sho
 single feature drowns among thousands, which is why worst_feature_error has a bound of its own."""
 
 FEATURE_TOLERANCES: dict[Dtype, float] = {"fp16": 2.0**-8, "bf16": 2.0**-5}
-"""Bound on worst_feature_error: 8 u. At m = 1 an output of 4 times the mean size is off by up to 4 u,
-and a right kernel's worst feature was 2.9 u of 2048 (emulated, K = 4096); a group of 128 weights that
-is off by one step in one feature shows as 68 u or more in fp16 and 8 u or more in bf16, and a single
-weight that is off by one step as 13 u in fp16."""
+"""Bound on worst_feature_error: 8 u.
+
+At m = 1 an output of 4 times the mean size is off by up to 4 u; a right kernel's worst feature was
+2.9 u of 2048 (emulated, K = 4096). Faults in a single feature show as 68 u or more in fp16 and 8 u
+in bf16 where a group of 128 weights is off by one step, as 13 u in fp16 where one weight is."""
 
 
 @dataclass(frozen=True, slots=True)
