@@ -1,0 +1,1 @@
+"""Alembic's script folder; run by db.migrate alone."""

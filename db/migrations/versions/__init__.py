@@ -1,0 +1,1 @@
+"""Schema steps, numbered; a step that was released is never edited."""

@@ -1,0 +1,156 @@
+"""Plain records that cross the database's border: frozen, typed, never ORM rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from ptxgen.config import KernelConfig
+from ptxgen.outcome import Outcome
+from ptxgen.problem import Problem
+from ptxgen.weights.layout import LAYOUT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """A GPU model, and its ceilings where they were measured.
+
+    Attributes:
+        name: as the driver reports it.
+        capability: compute capability, such as "9.0".
+        num_sms: multiprocessors.
+        smem_optin_bytes: most shared memory a CTA may opt in to.
+        l2_bytes: L2 cache.
+        memory_bytes: device memory.
+        uuid: of the card that was measured; recorded, not matched. Empty where none was measured.
+        power_limit_w: recorded, not matched.
+        read_gbps: streaming read ceiling, GB/s.
+        copy_gbps: copy ceiling, read + write, GB/s.
+        tensor_tflops: mma.sync ceiling, TFLOP/s.
+        launch_us: cost of one graph launch.
+        measured: whether the ceilings were measured on the device (else: a table's).
+    """
+
+    name: str
+    capability: str
+    num_sms: int
+    smem_optin_bytes: int
+    l2_bytes: int
+    memory_bytes: int = 0
+    uuid: str = ""
+    power_limit_w: int = 0
+    read_gbps: float = 0.0
+    copy_gbps: float = 0.0
+    tensor_tflops: float = 0.0
+    launch_us: float = 0.0
+    measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolchainRecord:
+    """What a result depends on besides the device."""
+
+    driver: str  # "" where no driver was involved (predictions)
+    nvrtc: str
+    ptxtune: str
+    torch: str
+    commit: str = ""
+
+
+class Protocol(StrEnum):
+    """How launches follow each other while they are timed."""
+
+    PLAIN = "plain"  # ordinary graph edges
+    CHAINED = "chained"  # programmatic dependent launch between our kernels
+
+
+PROTOCOL_VERSION = 1
+"""Raised whenever a change of the measuring makes times incomparable."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """One attempt: a candidate and how it ended. Config is None for a baseline such as cuBLAS."""
+
+    id: int
+    run_id: int
+    problem: Problem
+    m: int
+    protocol: Protocol
+    contender: str  # "ptxtune", or a baseline: "cublas"
+    config: KernelConfig | None
+    source_digest: str
+    outcome: Outcome
+    started_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One tuning session over problems and buckets."""
+
+    id: int
+    device: DeviceRecord
+    toolchain: ToolchainRecord
+    started_at: datetime
+    ended_at: datetime | None
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WinnerRecord:
+    """The best ok trial of a problem x bucket x device x protocol, with what it was compared with.
+
+    default_us and cublas_us were measured in the same run; None where they were not measured.
+    predicted is True where no GPU ran the kernel and time_us comes from the model.
+    """
+
+    trial_id: int
+    device: DeviceRecord
+    toolchain: ToolchainRecord
+    problem: Problem
+    m: int
+    protocol: Protocol
+    config: KernelConfig
+    source_digest: str
+    time_us: float
+    spread: float | None
+    rel_err: float | None
+    floor_us: float | None
+    default_us: float | None
+    cublas_us: float | None
+    predicted: bool
+    measured_at: datetime
+    ties: tuple[KernelConfig, ...] = ()
+    clock_mhz: int | None = None
+    protocol_version: int = PROTOCOL_VERSION
+    layout_version: int = LAYOUT_VERSION
+
+
+class Level(StrEnum):
+    """How an answer relates to the question, best first."""
+
+    EXACT = "exact"  # this device, problem and bucket
+    NEAREST_BUCKET = "nearest_bucket"  # this device and problem, another M
+    SAME_FAMILY = "same_family"  # another device of the same compute capability
+    DEFAULT = "default"  # nothing stored: the built-in default
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a query returns; always says how good it is.
+
+    stale lists why the measurement may no longer hold (driver, NVRTC minor, protocol version, ...);
+    a hard mismatch (source, compute capability, NVRTC major, layout) is never served.
+    """
+
+    level: Level
+    problem: Problem
+    m: int
+    config: KernelConfig
+    winner: WinnerRecord | None
+    predicted: bool
+    stale: tuple[str, ...] = field(default=())
+    message: str = ""

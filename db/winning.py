@@ -1,0 +1,24 @@
+"""Winning: which trials may win, and whether a stored winner stays against a new one."""
+
+from __future__ import annotations
+
+from db.models import Trial, Winner
+from db.rows import toolchain_record, winner_record
+from db.staleness import hard_reasons
+from ptxgen.arch import arch_of_capability
+from ptxgen.outcome import Status
+
+WINNING = {Status.OK: False, Status.PREDICTED: True}
+"""Status of a trial that may win -> whether it is a predicted one."""
+
+
+def keeps(stored: Winner, trial: Trial) -> bool:
+    """Whether a stored winner is faster than a new trial, comparable with it, and still served."""
+    record = winner_record(stored)
+    if record is None or trial.time_us is None or trial.time_us < record.time_us:
+        return False
+    if record.protocol_version != trial.protocol_version:
+        return False
+    major, minor = record.device.capability.split(".")
+    arch = arch_of_capability(int(major), int(minor))
+    return not hard_reasons(record, toolchain_record(trial.run.toolchain), arch)
