@@ -20,10 +20,12 @@ COUNTER_ALIGN = 256
 class LaunchPlan:
     """How to launch a kernel; everything a launcher in any language needs.
 
-    Grid of a batch of m > 0: x = ceil(m / block_m) * n_tiles, y = split_k, z = 1.
-    Workspace, only where split_k > 1: first one uint32 counter a tile (grid x of them, padded to
+    Grid of a batch of m > 0: x = ceil(m / block_m), y = n_tiles, z = split_k.
+    Workspace, only where split_k > 1: first one uint32 counter a tile (x * y of them, padded to
     COUNTER_ALIGN bytes), then split_k FP32 partial tiles of block_m * block_n for each tile. The
     counters must be zero before the first launch; every launch leaves them zero.
+    Pointers: x and packed 16-byte aligned, y and bias 8-byte aligned, workspace 16-byte aligned;
+    ldx a multiple of 8 and ldy a multiple of 4.
 
     Attributes:
         threads: of a CTA.
@@ -48,7 +50,7 @@ class LaunchPlan:
 
     def grid(self, m: int) -> tuple[int, int, int]:
         """Grid dimensions in CTAs for a batch of m > 0."""
-        return (self.m_tiles(m) * self.n_tiles, self.split_k, 1)
+        return (self.m_tiles(m), self.n_tiles, self.split_k)
 
     def counter_bytes(self, m: int) -> int:
         """Bytes of the counters in front of the partials; 0 where no workspace is needed.

@@ -8,10 +8,10 @@ from typing import ClassVar
 from ptxgen.config import KernelConfig, Scalar
 
 KNOBS: dict[str, tuple[Scalar, ...]] = {
-    "block_m": (8, 16, 24, 32, 48, 64, 96, 128),
-    "warp_m": (8, 16, 24, 32, 48, 64),
-    "block_n": (16, 32, 64, 128, 256),
-    "warp_n": (16, 32, 64),
+    "block_m": (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128),
+    "warp_m": (1, 2, 4, 8, 16, 24, 32, 48, 64),
+    "block_n": (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256),
+    "warp_n": (16, 32, 48, 64, 80, 112),
     "block_k": (128, 256, 512, 1024),
     "warps_k": (1, 2, 4, 8),
     "num_stages": (2, 3, 4, 5, 6, 8),
@@ -27,7 +27,7 @@ class MmaConfig(KernelConfig):
     """One mma kernel.
 
     Attributes:
-        block_m: tokens of a CTA's tile (multiple of 8).
+        block_m: tokens of a CTA's tile; below 8 it only saves shared memory: the n8 tile is padded.
         warp_m: tokens of a warp's tile.
         block_n: output features of a CTA's tile.
         warp_n: output features of a warp's tile (multiple of 16).

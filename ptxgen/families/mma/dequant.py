@@ -1,0 +1,71 @@
+"""CUDA text that turns one packed word into the four registers of an A fragment, exactly.
+
+A nibble q is put into the mantissa of a float whose ulp is 1, so that the float is magic + q; magic + zero
+is then subtracted, which is exact, before anything is scaled. fp16 takes the odd nibbles in place: 0x5400
+is 64 with an ulp of 1/16, so q << 4 adds q. bf16 has too few mantissa bits for that and shifts instead.
+"""
+
+from __future__ import annotations
+
+from ptxgen.arch import ArchSpec
+from ptxgen.families.mma.shape import Shape
+from ptxgen.ptx import packed16
+from ptxgen.ptx.instruction import Instruction
+
+FP16_LOW, FP16_HIGH, BF16_MAGIC = 0x64006400, 0x54005400, 0x43004300
+
+
+def instructions(shape: Shape, arch: ArchSpec) -> list[Instruction]:
+    """The PTX that the texts of this module call."""
+    dtype = shape.problem.dtype
+    if dtype == "fp16":
+        picks = [
+            packed16.and_or_const(0x000F000F, FP16_LOW, "pick_low"),
+            packed16.and_or_const(0x00F000F0, FP16_HIGH, "pick_high"),
+        ]
+    else:
+        picks = [packed16.and_or_const(0x000F000F, BF16_MAGIC, "pick_low")]
+    picks.append(packed16.sub2(dtype, arch))
+    if shape.config.scale_on == "weights":
+        picks += [
+            packed16.mul2(dtype, arch),
+            packed16.permute(0x1010, "low_half_twice"),
+            packed16.permute(0x3232, "high_half_twice"),
+        ]
+    return picks
+
+
+def device_function(shape: Shape) -> str:
+    """Device function dequantize(a, word, zero_0, zero_8): features g and g + 8 have their own zeros."""
+    if shape.problem.dtype == "fp16":
+        body = """\
+  a[0] = sub2(pick_low(word), zero_0);
+  a[1] = sub2(pick_high(word), zero_8);
+  word >>= 8;
+  a[2] = sub2(pick_low(word), zero_0);
+  a[3] = sub2(pick_high(word), zero_8);"""
+    else:
+        body = """\
+  a[0] = sub2(pick_low(word), zero_0);
+  a[1] = sub2(pick_low(word >> 4), zero_8);
+  a[2] = sub2(pick_low(word >> 8), zero_0);
+  a[3] = sub2(pick_low(word >> 12), zero_8);"""
+    return f"""\
+// Eight nibbles of `word` to the A fragment of mma.m16n8k16, as q - zero, bit-exact.
+// zero_0 and zero_8 hold magic + zero point of features g and g + 8, twice each.
+__device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u32 zero_8) {{
+{body}
+}}"""
+
+
+def zero_words(shape: Shape, byte: str) -> tuple[str, str]:
+    """Expressions for zero_0 and zero_8, from a byte of two zero points or for the symmetric 8."""
+    fp16 = shape.problem.dtype == "fp16"
+    low, high = (FP16_LOW, FP16_HIGH) if fp16 else (BF16_MAGIC, BF16_MAGIC)
+    high_step = 0x00100010 if fp16 else 0x00010001
+    if shape.problem.zero == "sym":
+        return f"{low + 8 * 0x00010001:#010x}", f"{high + 8 * high_step:#010x}"
+    return (
+        f"{low:#010x} + ({byte} & 15) * 0x00010001",
+        f"{high:#010x} + ({byte} >> 4) * {high_step:#010x}",
+    )

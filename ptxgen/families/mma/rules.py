@@ -1,0 +1,90 @@
+"""The one statement of which mma configs are legal, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec
+from ptxgen.families.mma.config import KNOBS, MmaConfig
+from ptxgen.families.mma.shape import Shape
+from ptxgen.problem import Problem
+from ptxgen.weights.layout import BLOCK_K
+
+MAX_ACCUMULATORS = 160
+"""Of 255 registers; the rest hold fragments and addresses. Above it every config tried spilled."""
+
+MAX_GRID_Y = 65535
+
+
+def violations(problem: Problem, config: MmaConfig, arch: ArchSpec) -> list[str]:
+    """Why the config is illegal for the problem on the arch; empty where it is legal."""
+    found = [*_choice_violations(config)] or [*_tile_violations(config)]
+    if found:
+        return found
+    shape = Shape(problem, config)
+    return [*_split_violations(shape), *_resource_violations(shape, arch)]
+
+
+def _choice_violations(config: MmaConfig) -> Iterator[str]:
+    for name, choices in KNOBS.items():
+        value = getattr(config, name)
+        if value not in choices:
+            yield f"{name} = {value} is not one of {', '.join(map(str, choices))}"
+
+
+def _tile_violations(config: MmaConfig) -> Iterator[str]:
+    if config.block_m % config.warp_m:
+        yield f"warp_m = {config.warp_m} does not divide block_m = {config.block_m}"
+    if config.warp_m < 8 and config.block_m != config.warp_m:
+        yield f"warp_m = {config.warp_m} below 8 needs block_m to be the same, not {config.block_m}"
+    if config.block_n % config.warp_n:
+        yield f"warp_n = {config.warp_n} does not divide block_n = {config.block_n}"
+    if config.block_k % (config.warps_k * BLOCK_K):
+        yield (
+            f"block_k = {config.block_k} does not give each of {config.warps_k} warps along K "
+            f"whole packed blocks of {BLOCK_K} inputs"
+        )
+
+
+def _split_violations(shape: Shape) -> Iterator[str]:
+    problem, config = shape.problem, shape.config
+    if config.split_k > shape.total_stages:
+        yield f"split_k = {config.split_k} is more than the {shape.total_stages} stages of K"
+    if shape.n_tiles > MAX_GRID_Y:
+        yield f"{shape.n_tiles} tiles along N are more than the grid's {MAX_GRID_Y}"
+    if shape.fragments % shape.warps_m:
+        yield f"{shape.fragments} weight fragments do not share out over {shape.warps_m} warps"
+    if shape.x_threads % shape.x_chunks and shape.x_chunks % shape.x_threads:
+        yield f"{shape.x_chunks} activation chunks do not share out over {shape.x_threads} threads"
+    if problem.whole_k and config.scale_on != "accumulators":
+        yield "a scale of the whole K is applied once, to the accumulators"
+
+
+def _resource_violations(shape: Shape, arch: ArchSpec) -> Iterator[str]:
+    config = shape.config
+    if shape.threads > arch.threads_per_cta:
+        yield f"{shape.threads} threads are more than a CTA's {arch.threads_per_cta}"
+    if shape.smem_bytes > arch.smem_per_cta:
+        yield (
+            f"{shape.smem_bytes} bytes of shared memory are more than the {arch.smem_per_cta} "
+            f"that a CTA may have on {arch.name}"
+        )
+    if shape.accumulators > MAX_ACCUMULATORS:
+        yield f"{shape.accumulators} accumulators a thread are more than {MAX_ACCUMULATORS}"
+    resident = config.min_ctas * (shape.smem_bytes + RESERVED_SMEM_BYTES)
+    if config.min_ctas > 1 and resident > arch.smem_per_sm:
+        yield (
+            f"{config.min_ctas} CTAs need {resident} bytes of shared memory; "
+            f"an SM of {arch.name} has {arch.smem_per_sm}"
+        )
+    if config.min_ctas * shape.threads > 32 * arch.max_warps_per_sm:
+        yield (
+            f"{config.min_ctas} CTAs of {shape.threads} threads are more than an SM's "
+            f"{32 * arch.max_warps_per_sm}"
+        )
+    registers = arch.registers_per_sm // (config.min_ctas * shape.threads)
+    if shape.accumulators + 40 > registers:
+        yield (
+            f"{shape.accumulators} accumulators and 40 other registers are more than the "
+            f"{registers} that {config.min_ctas} CTAs of {shape.threads} threads leave a thread"
+        )

@@ -1,0 +1,137 @@
+"""The launch contract on torch tensors: any M, strides, offsets; current stream; no allocation surprises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ptxgen.device import LoadedKernel
+from ptxgen.errors import TensorError
+from ptxgen.problem import Problem, check_m
+from ptxgen.weights.layout import packed_layout
+from ptxgen.weights.quantize import TORCH_DTYPES
+
+X_ALIGN = 16
+Y_ALIGN = 8
+
+
+@dataclass(slots=True)
+class WorkspacePool:
+    """Zeroed workspace, one for each (device, stream, kernel), so that two streams never share one."""
+
+    _buffers: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)
+
+    def pointer(self, kernel: LoadedKernel, m: int, device: torch.device, stream: int) -> int:
+        """Device pointer of enough workspace for a batch of m; 0 where none is needed.
+
+        Counters lie at the end of a fixed head, so that a launch with another m never meets partial
+        sums where it expects counters (LaunchPlan.counter_bytes).
+        """
+        needed = kernel.plan.workspace_bytes(m)
+        if not needed:
+            return 0
+        key = (device.index or 0, stream, id(kernel))
+        buffer = self._buffers.get(key)
+        if buffer is None or buffer.numel() < needed:
+            buffer = torch.zeros(needed, dtype=torch.uint8, device=device)
+            self._buffers[key] = buffer
+        return buffer.data_ptr()
+
+
+def run(
+    kernel: LoadedKernel,
+    problem: Problem,
+    x: Tensor,
+    packed: Tensor,
+    bias: Tensor | None = None,
+    out: Tensor | None = None,
+    *,
+    workspaces: WorkspacePool,
+    chained: bool = False,
+) -> Tensor:
+    """y[..., N] = x[..., K] @ W^T (+ bias) on x's device and its current stream.
+
+    Args:
+        kernel: loaded on x's device.
+        x: [..., K] in the problem's dtype; any row stride and storage offset. M is the product of the
+            leading dimensions; 0 gives an empty result.
+        packed: the packed weights, uint8, from ptxgen.weights.pack.
+        bias: [N] where the problem has one.
+        out: [..., N] to write to, contiguous; allocated where it is None.
+
+    Raises:
+        TensorError: a tensor does not fit; names value, limit and way out. Nothing was launched.
+    """
+    _check(problem, x, packed, bias, out)
+    rows = x.reshape(-1, problem.k)
+    m = check_m(rows.shape[0])
+    y = out if out is not None else x.new_empty((*x.shape[:-1], problem.n))
+    if m == 0:
+        return y
+    rows = _aligned_rows(rows)
+    with torch.cuda.device(x.device):
+        stream = torch.cuda.current_stream(x.device).cuda_stream
+        kernel.launch(
+            x=rows.data_ptr(),
+            packed=packed.data_ptr(),
+            bias=0 if bias is None else bias.data_ptr(),
+            y=y.data_ptr(),
+            workspace=workspaces.pointer(kernel, m, x.device, stream),
+            m=m,
+            ldx=rows.stride(0),
+            ldy=problem.n,
+            stream=stream,
+            chained=chained,
+        )
+    return y
+
+
+def _aligned_rows(rows: Tensor) -> Tensor:
+    """The same values with 16-byte aligned rows: the tensor itself, or a copy."""
+    aligned = rows.stride(1) == 1 and rows.data_ptr() % X_ALIGN == 0 and rows.stride(0) % 8 == 0
+    if aligned and (rows.shape[0] == 1 or rows.stride(0) >= rows.shape[1]):
+        return rows
+    return rows.contiguous() if not rows.is_contiguous() else rows.clone()
+
+
+def _check(
+    problem: Problem, x: Tensor, packed: Tensor, bias: Tensor | None, out: Tensor | None
+) -> None:
+    dtype = TORCH_DTYPES[problem.dtype]
+    if not x.is_cuda:
+        raise TensorError(f"x is on {x.device}; move it to the GPU that holds the packed weights.")
+    if x.dim() == 0 or x.shape[-1] != problem.k:
+        raise TensorError(f"x has shape {tuple(x.shape)}; its last dimension must be K = {problem.k}.")
+    _check_like("x", x, dtype, x.device)
+    total = packed_layout(problem).total_bytes
+    _check_like("packed", packed, torch.uint8, x.device)
+    if packed.shape != (total,) or not packed.is_contiguous() or packed.data_ptr() % X_ALIGN:
+        raise TensorError(
+            f"packed has shape {tuple(packed.shape)}; {problem.key()} needs a contiguous, 16-byte "
+            f"aligned tensor of {total} bytes from ptxtune.pack."
+        )
+    if (bias is None) == problem.bias:
+        raise TensorError(f"bias is {'missing' if bias is None else 'given'}, but {problem.key()} "
+                          f"{'has one' if problem.bias else 'has none'}.")
+    if bias is not None:
+        _check_like("bias", bias, dtype, x.device)
+        if bias.shape != (problem.n,) or not bias.is_contiguous() or bias.data_ptr() % Y_ALIGN:
+            raise TensorError(f"bias must be {problem.n} contiguous, 8-byte aligned values.")
+    if out is not None:
+        _check_like("out", out, dtype, x.device)
+        if out.shape != (*x.shape[:-1], problem.n) or not out.is_contiguous():
+            raise TensorError(
+                f"out has shape {tuple(out.shape)}; it must be contiguous and "
+                f"{(*x.shape[:-1], problem.n)}."
+            )
+        if out.data_ptr() % Y_ALIGN:
+            raise TensorError("out must start at an 8-byte aligned address; allocate it afresh.")
+
+
+def _check_like(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> None:
+    if tensor.dtype != dtype:
+        raise TensorError(f"{name} has dtype {tensor.dtype}; convert it to {dtype}.")
+    if tensor.device != device:
+        raise TensorError(f"{name} is on {tensor.device}, x on {device}; move one of them.")

@@ -1,0 +1,65 @@
+"""Asynchronous copies from global to shared memory (PTX ISA, "Data Movement: Asynchronous Copy")."""
+
+from __future__ import annotations
+
+from ptxgen.ptx.instruction import Instruction
+
+_SECTION = "Data Movement and Conversion Instructions: cp.async"
+
+
+def cp_async_16() -> Instruction:
+    """16 bytes that bypass L1, with a 256-byte L2 prefetch. No cache hint: see h200 hazard on ptxas < 13.4."""
+    return Instruction(
+        "void cp_async_16(u32 dst, const u8* src)",
+        "cp.async.cg.shared.global.L2::256B [%0], [%1], 16;",
+        _SECTION,
+        inputs=('"r"(dst)', '"l"(src)'),
+        volatile=True,
+        memory=True,
+    )
+
+
+def cp_async_16_zfill() -> Instruction:
+    """16 bytes of which the first `bytes` are read and the rest are zero."""
+    return Instruction(
+        "void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes)",
+        "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;",
+        _SECTION,
+        inputs=('"r"(dst)', '"l"(src)', '"r"(bytes)'),
+        volatile=True,
+        memory=True,
+    )
+
+
+def cp_async_8_zfill() -> Instruction:
+    """8 bytes through L1 (.ca is the only form of less than 16), the first `bytes` of them read."""
+    return Instruction(
+        "void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes)",
+        "cp.async.ca.shared.global [%0], [%1], 8, %2;",
+        _SECTION,
+        inputs=('"r"(dst)', '"l"(src)', '"r"(bytes)'),
+        volatile=True,
+        memory=True,
+    )
+
+
+def cp_async_commit() -> Instruction:
+    """Closes the current group of copies."""
+    return Instruction(
+        "void cp_async_commit()",
+        "cp.async.commit_group;",
+        "Data Movement and Conversion Instructions: cp.async.commit_group",
+        volatile=True,
+        memory=True,
+    )
+
+
+def cp_async_wait(pending: int) -> Instruction:
+    """Waits until at most `pending` of this thread's latest groups are unfinished."""
+    return Instruction(
+        f"void cp_async_wait_{pending}()",
+        f"cp.async.wait_group {pending};",
+        "Data Movement and Conversion Instructions: cp.async.wait_group",
+        volatile=True,
+        memory=True,
+    )

@@ -1,0 +1,99 @@
+"""Global-memory loads, stores and the tile counter's atomic (PTX ISA, "ld", "st", "atom")."""
+
+from __future__ import annotations
+
+from ptxgen.ptx.instruction import Instruction
+
+_LD = "Data Movement and Conversion Instructions: ld"
+_ST = "Data Movement and Conversion Instructions: st"
+
+
+def st_global_v2() -> Instruction:
+    """Two words to an 8-byte aligned address."""
+    return Instruction(
+        "void st_global_v2(void* dst, u32 a, u32 b)",
+        "st.global.v2.b32 [%0], {%1, %2};",
+        _ST,
+        inputs=('"l"(dst)', '"r"(a)', '"r"(b)'),
+        volatile=True,
+        memory=True,
+    )
+
+
+def ld_global_nc_v2() -> Instruction:
+    """Two words of read-only memory from an 8-byte aligned address."""
+    return Instruction(
+        "void ld_global_nc_v2(u32& a, u32& b, const void* src)",
+        "ld.global.nc.v2.b32 {%0, %1}, [%2];",
+        _LD,
+        outputs=('"=r"(a)', '"=r"(b)'),
+        inputs=('"l"(src)',),
+    )
+
+
+def ld_global_nc_u32() -> Instruction:
+    """One word of read-only memory."""
+    return Instruction(
+        "u32 ld_global_nc_u32(const void* src)",
+        "ld.global.nc.b32 %0, [%1];",
+        _LD,
+        outputs=('"=r"(d)',),
+        inputs=('"l"(src)',),
+        declares="u32 d",
+        returns="d",
+    )
+
+
+def ld_global_nc_u8() -> Instruction:
+    """One byte of read-only memory, zero-extended."""
+    return Instruction(
+        "u32 ld_global_nc_u8(const void* src)",
+        "ld.global.nc.u8 %0, [%1];",
+        _LD,
+        outputs=('"=r"(d)',),
+        inputs=('"l"(src)',),
+        declares="u32 d",
+        returns="d",
+    )
+
+
+def st_partial() -> Instruction:
+    """Four FP32 partial sums, kept in L2 for another CTA."""
+    return Instruction(
+        "void st_partial(float* dst, float4 v)",
+        "st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};",
+        _ST,
+        inputs=('"l"(dst)', '"f"(v.x)', '"f"(v.y)', '"f"(v.z)', '"f"(v.w)'),
+        volatile=True,
+        memory=True,
+    )
+
+
+def ld_partial() -> Instruction:
+    """Four FP32 partial sums of another CTA, read from L2."""
+    return Instruction(
+        "float4 ld_partial(const float* src)",
+        "ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];",
+        _LD,
+        outputs=('"=f"(v.x)', '"=f"(v.y)', '"=f"(v.z)', '"=f"(v.w)'),
+        inputs=('"l"(src)',),
+        volatile=True,
+        memory=True,
+        declares="float4 v",
+        returns="v",
+    )
+
+
+def arrive_on_tile() -> Instruction:
+    """Counts this CTA in; returns how many were there before. Releases its partials, acquires theirs."""
+    return Instruction(
+        "u32 arrive_on_tile(u32* counter)",
+        "atom.global.acq_rel.gpu.inc.u32 %0, [%1], %2;",
+        "Parallel Synchronization and Communication Instructions: atom",
+        outputs=('"=r"(before)',),
+        inputs=('"l"(counter)', '"r"(SPLIT_K - 1)'),
+        volatile=True,
+        memory=True,
+        declares="u32 before",
+        returns="before",
+    )

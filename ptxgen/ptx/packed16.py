@@ -1,0 +1,90 @@
+"""Arithmetic on two 16-bit floats packed in a register (PTX ISA, "Half Precision Floating-Point")."""
+
+from __future__ import annotations
+
+from ptxgen.arch import ArchSpec
+from ptxgen.problem import Dtype
+from ptxgen.ptx.instruction import Instruction
+
+_BF16_ONE = "0x3f803f80"
+_BF16_MINUS_ZERO = "0x80008000"
+_RRR = ('"r"(a)', '"r"(b)')
+
+
+def _packed(signature: str, ptx: str, section: str, inputs: tuple[str, ...]) -> Instruction:
+    return Instruction(
+        signature, ptx, section, ('"=r"(d)',), inputs, declares="u32 d", returns="d"
+    )
+
+
+def and_or_const(mask: int, magic: int, name: str) -> Instruction:
+    """(value & mask) | magic with both constants in the instruction."""
+    return _packed(
+        f"u32 {name}(u32 value)",
+        f"lop3.b32 %0, %1, {mask:#010x}, {magic:#010x}, 0xea;",
+        "Logic and Shift Instructions: lop3",
+        ('"r"(value)',),
+    )
+
+
+def sub2(dtype: Dtype, arch: ArchSpec) -> Instruction:
+    """a - b on both halves. bf16 before sm_90 is a * 1 - b by fma, just as exact."""
+    if dtype == "fp16":
+        ptx = "sub.rn.f16x2 %0, %1, %2;"
+    elif arch.has_bf16x2_arith:
+        ptx = "sub.rn.bf16x2 %0, %1, %2;"
+    else:
+        ptx = (
+            f"{{ .reg .b32 one, n; mov.b32 one, {_BF16_ONE}; neg.bf16x2 n, %2; "
+            "fma.rn.bf16x2 %0, %1, one, n; }"
+        )
+    return _packed("u32 sub2(u32 a, u32 b)", ptx, "Half Precision Floating-Point: sub, fma", _RRR)
+
+
+def mul2(dtype: Dtype, arch: ArchSpec) -> Instruction:
+    """a * b on both halves. bf16 before sm_90 is a * b + (-0) by fma, just as rounded."""
+    if dtype == "fp16":
+        ptx = "mul.rn.f16x2 %0, %1, %2;"
+    elif arch.has_bf16x2_arith:
+        ptx = "mul.rn.bf16x2 %0, %1, %2;"
+    else:
+        ptx = (
+            f"{{ .reg .b32 z; mov.b32 z, {_BF16_MINUS_ZERO}; fma.rn.bf16x2 %0, %1, %2, z; }}"
+        )
+    return _packed("u32 mul2(u32 a, u32 b)", ptx, "Half Precision Floating-Point: mul, fma", _RRR)
+
+
+def permute(selector: int, name: str) -> Instruction:
+    """Bytes of one register by a constant selector (prmt)."""
+    return _packed(
+        f"u32 {name}(u32 value)",
+        f"prmt.b32 %0, %1, 0, {selector:#06x};",
+        "Data Movement and Conversion Instructions: prmt",
+        ('"r"(value)',),
+    )
+
+
+def unpack_to_float(dtype: Dtype) -> Instruction:
+    """Both halves of a register as FP32 (a bf16 is the high half of its FP32)."""
+    if dtype == "fp16":
+        ptx = "{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+    else:
+        ptx = "{ shl.b32 %0, %2, 16; and.b32 %1, %2, 0xffff0000; }"
+    return Instruction(
+        "void unpack_to_float(float& lo, float& hi, u32 value)",
+        ptx,
+        "Data Movement and Conversion Instructions: cvt",
+        ('"=f"(lo)', '"=f"(hi)'),
+        ('"r"(value)',),
+    )
+
+
+def pack_from_float(dtype: Dtype) -> Instruction:
+    """Two FP32 values rounded to nearest even into one register, lo in the low half."""
+    suffix = "f16x2" if dtype == "fp16" else "bf16x2"
+    return _packed(
+        "u32 pack_from_float(float lo, float hi)",
+        f"cvt.rn.{suffix}.f32 %0, %2, %1;",
+        "Data Movement and Conversion Instructions: cvt",
+        ('"f"(lo)', '"f"(hi)'),
+    )

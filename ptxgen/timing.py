@@ -1,0 +1,117 @@
+"""The one way a launch is timed: cold L2 by rotating weight copies, a CUDA graph, median and spread."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+PROTOCOL_COPIES_L2 = 4
+"""Weight copies together are at least this many times the L2."""
+
+MIN_LAUNCHES = 16
+"""Launches in a graph: its own start (5-7 us) is then under 3 % of a 10 us kernel and the same for all."""
+
+MAX_COPIES = 512
+BURN_IN_S = 0.2
+
+Launch = Callable[[int], None]
+"""Launches a contender once, on the given copy of the weights, on the current stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Microseconds per launch.
+
+    Attributes:
+        median_us: of the samples.
+        spread: (p75 - p25) / median.
+        samples_us: in measuring order; a sample is one replay divided by its launches.
+    """
+
+    median_us: float
+    spread: float
+    samples_us: tuple[float, ...]
+
+    @classmethod
+    def of(cls, samples_us: Sequence[float]) -> Timing:
+        ordered = sorted(samples_us)
+        median = statistics.median(ordered)
+        quarter = len(ordered) // 4
+        spread = (ordered[-1 - quarter] - ordered[quarter]) / median if median > 0 else 0.0
+        return cls(median, spread, tuple(samples_us))
+
+
+def copies_for(weight_bytes: int, l2_bytes: int) -> int:
+    """Copies of the weights that keep L2 cold when launches rotate over them."""
+    needed = -(-PROTOCOL_COPIES_L2 * l2_bytes // max(1, weight_bytes))
+    return min(MAX_COPIES, max(2, needed))
+
+
+class TimedGraph:
+    """A contender's launches, captured once and replayed."""
+
+    def __init__(self, launch: Launch, copies: int) -> None:
+        """Captures at least MIN_LAUNCHES launches that rotate over the copies."""
+        self.launches = -(-max(MIN_LAUNCHES, copies) // copies) * copies
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for copy in range(min(2, copies)):
+                launch(copy)
+        torch.cuda.synchronize()
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, stream=stream):
+            for index in range(self.launches):
+                launch(index % copies)
+        self._start = torch.cuda.Event(enable_timing=True)
+        self._end = torch.cuda.Event(enable_timing=True)
+
+    def sample_us(self) -> float:
+        """One replay: microseconds per launch."""
+        self._start.record()
+        self._graph.replay()
+        self._end.record()
+        self._end.synchronize()
+        return self._start.elapsed_time(self._end) * 1e3 / self.launches
+
+    def samples_us(
+        self, count: int, warmups: int = 2, stop_above_us: float | None = None
+    ) -> list[float]:
+        """Samples after warm-ups; stops after 5 where their median is above the bound."""
+        for _ in range(warmups):
+            self.sample_us()
+        samples: list[float] = []
+        for _ in range(count):
+            samples.append(self.sample_us())
+            early = stop_above_us is not None and len(samples) == 5
+            if early and statistics.median(samples) > stop_above_us:
+                break
+        return samples
+
+
+def sample_count(estimate_us: float, launches: int, seconds: float) -> int:
+    """Replays that fit into a time, between 7 and 200."""
+    return max(7, min(200, int(seconds * 1e6 / max(1e-3, estimate_us * launches))))
+
+
+def time_interleaved(graphs: Sequence[TimedGraph], rounds: int, replays: int = 5) -> list[Timing]:
+    """Times several contenders in turns in one window, so that clocks and neighbours hit all alike."""
+    samples: list[list[float]] = [[] for _ in graphs]
+    for number in range(rounds):
+        for index in range(len(graphs)):
+            place = (index + number) % len(graphs)  # no contender always follows the same one
+            samples[place].append(statistics.median(graphs[place].samples_us(replays, warmups=1)))
+    return [Timing.of(each) for each in samples]
+
+
+def burn_in(seconds: float = BURN_IN_S) -> None:
+    """Brings an idle GPU to its working clock."""
+    a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for _ in range(8):
+            a @ a
+        torch.cuda.synchronize()
