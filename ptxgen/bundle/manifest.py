@@ -1,0 +1,333 @@
+"""Manifest: everything a user of an exported bundle must know, as typed data and as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ptxgen.bundle import words
+from ptxgen.bundle.fields import REFUSED, Fields
+from ptxgen.config import Scalar
+from ptxgen.errors import BundleError, PtxtuneError
+from ptxgen.outcome import Resources
+from ptxgen.problem import Problem, bucket_of
+from ptxgen.source import ENTRY, LaunchPlan
+from ptxgen.weights.layout import LAYOUT_VERSION, packed_layout
+from ptxgen.weights.layout_text import layout_words
+
+KIND = "ptxtune-w4a16-bundle"
+SCHEMA = 1
+MANIFEST_NAME = "manifest.json"
+FILE_KINDS = ("cu", "ptx", "cubin")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """The GPU that the kernels were tuned on, or predicted for.
+
+    Attributes:
+        name: as the driver reports it.
+        capability: compute capability, such as "9.0".
+    """
+
+    name: str
+    capability: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolchainInfo:
+    """What made the kernels and the measurement; driver is "" where no driver was involved."""
+
+    ptxtune: str
+    nvrtc: str
+    driver: str = ""
+    commit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """How fast a bucket's kernel is, at batches of m, and how that is known.
+
+    Attributes:
+        m: batch that was timed.
+        time_us: median microseconds per launch.
+        predicted: time_us comes from the model; no GPU ran the kernel.
+        protocol: plain or chained.
+        spread: (p75 - p25) / median of the samples.
+        rel_err: ||out - ref|| / ||ref|| of the check before timing; None where it never ran.
+        floor_us, default_us, cublas_us: what it was compared with, where known.
+        measured_at: ISO 8601 time.
+    """
+
+    m: int
+    time_us: float
+    predicted: bool
+    protocol: str
+    spread: float | None = None
+    rel_err: float | None = None
+    floor_us: float | None = None
+    default_us: float | None = None
+    cublas_us: float | None = None
+    measured_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One kernel of a bundle, and the batches it serves.
+
+    Attributes:
+        m_max: largest batch of the bucket.
+        config: family and knobs.
+        config_key: the config in one readable line.
+        plan: launch plan.
+        resources: registers, spills and shared memory.
+        measurement: time and error, measured or predicted; None for a config nobody timed.
+        files: relative names of the source ("cu"), the PTX ("ptx") and the cubin ("cubin").
+        source_digest: KernelSource.digest of the source.
+        self_test_m: batch of the self-test that goes through this kernel.
+    """
+
+    m_max: int
+    config: dict[str, Scalar]
+    config_key: str
+    plan: LaunchPlan
+    resources: Resources
+    measurement: Measurement | None
+    files: dict[str, str]
+    source_digest: str
+    self_test_m: int
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTestInfo:
+    """Where the expected outputs are, and how close an output must come.
+
+    |y - expected| <= rel_tolerance * |expected| + abs_tolerance for each element.
+
+    Attributes:
+        file: relative name of the expected rows: FP32 little-endian [rows, N].
+        rows: distinct activation rows; row i of any batch is row i % rows.
+    """
+
+    file: str
+    rows: int
+    rel_tolerance: float
+    abs_tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A bundle's contents. Buckets are sorted by m_max; files maps other files to their sha256."""
+
+    problem: Problem
+    arch: str
+    device: DeviceInfo
+    toolchain: ToolchainInfo
+    buckets: tuple[Bucket, ...]
+    self_test: SelfTestInfo
+    files: dict[str, str]
+    created_at: str = ""
+    entry: str = ENTRY
+
+    @property
+    def predicted(self) -> bool:
+        """True where any bucket's config was never measured on a GPU."""
+        return any(b.measurement is None or b.measurement.predicted for b in self.buckets)
+
+    def bucket_for(self, m: int) -> Bucket:
+        """The kernel of a batch: smallest m_max >= m, and the last one for anything above."""
+        m_max = bucket_of(m, tuple(bucket.m_max for bucket in self.buckets))
+        return next(bucket for bucket in self.buckets if bucket.m_max == m_max)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-friendly, with the rules in words for a reader who has no ptxtune."""
+        body = {
+            "kind": KIND,
+            "schema": SCHEMA,
+            "created_at": self.created_at,
+            "predicted": self.predicted,
+            "problem": self.problem.to_dict(),
+            "problem_key": self.problem.key(),
+            "arch": self.arch,
+            "device": asdict(self.device),
+            "toolchain": asdict(self.toolchain),
+            "entry": self.entry,
+            "arguments": words.arguments(self.problem),
+            "dispatch": words.DISPATCH,
+            "launch": words.LAUNCH,
+            "workspace": words.WORKSPACE,
+            "packed_layout": layout_words(self.problem),
+            "self_test": {**asdict(self.self_test), **words.SELF_TEST},
+            "buckets": [_bucket_dict(bucket) for bucket in self.buckets],
+            "files": self.files,
+        }
+        return {**body, "digest": _digest(body)}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Parses and checks a manifest.
+
+        Raises:
+            BundleError: not a manifest, another schema, edited, or inconsistent; says which.
+        """
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise BundleError(f"{MANIFEST_NAME} is not JSON ({error}). {REFUSED}") from None
+        fields = Fields(data)
+        _check_identity(fields)
+        problem = _problem(fields.child("problem"))
+        buckets = tuple(_bucket(item, problem) for item in fields.children("buckets"))
+        _check_buckets(buckets)
+        layout = fields.child("packed_layout")
+        _check_layout(layout.integer("version"), layout.integer("TOTAL_BYTES"), problem)
+        return cls(
+            problem=problem,
+            arch=fields.text("arch"),
+            device=_device(fields.child("device")),
+            toolchain=_toolchain(fields.child("toolchain")),
+            buckets=buckets,
+            self_test=_self_test(fields.child("self_test")),
+            files=fields.child("files").strings(),
+            created_at=fields.text("created_at"),
+            entry=fields.text("entry"),
+        )
+
+
+def _digest(body: dict[str, Any]) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _check_identity(fields: Fields) -> None:
+    if (kind := fields.text("kind")) != KIND:
+        raise BundleError(f"{MANIFEST_NAME} is of kind {kind!r}, not {KIND!r}; not a bundle.")
+    if (schema := fields.integer("schema")) != SCHEMA:
+        raise BundleError(
+            f"the bundle has schema {schema}; this ptxtune reads schema {SCHEMA}. "
+            f"Install the ptxtune that wrote it, or export the bundle again with this one."
+        )
+    body = {name: value for name, value in fields.data.items() if name != "digest"}
+    if fields.text("digest") != _digest(body):
+        raise BundleError(f"{MANIFEST_NAME} does not match its own digest. {REFUSED}")
+
+
+def _check_layout(version: int, total_bytes: int, problem: Problem) -> None:
+    expected = packed_layout(problem).total_bytes
+    if (version, total_bytes) != (LAYOUT_VERSION, expected):
+        raise BundleError(
+            f"the bundle reads packed layout version {version} of {total_bytes} bytes; "
+            f"this ptxtune packs version {LAYOUT_VERSION} of {expected} bytes. "
+            f"Export the bundle again."
+        )
+
+
+def _check_buckets(buckets: tuple[Bucket, ...]) -> None:
+    sizes = [bucket.m_max for bucket in buckets]
+    if not sizes or sizes != sorted(set(sizes)):
+        raise BundleError(f"bucket sizes {sizes} must rise and not be empty. {REFUSED}")
+
+
+def _bucket_dict(bucket: Bucket) -> dict[str, Any]:
+    m = bucket.self_test_m
+    example = {
+        "m": m,
+        "grid": list(bucket.plan.grid(m)),
+        "counter_bytes": bucket.plan.counter_bytes(m),
+        "workspace_bytes": bucket.plan.workspace_bytes(m),
+    }
+    return {**asdict(bucket), "example": example}
+
+
+def _problem(fields: Fields) -> Problem:
+    problem: Problem = _rebuilt("problem", Problem.from_dict, fields)
+    return problem
+
+
+def _plan(fields: Fields, problem: Problem) -> LaunchPlan:
+    for name in ("threads", "block_m", "block_n", "n_tiles", "split_k"):
+        fields.integer(name, least=1)
+    fields.integer("smem_bytes")
+    fields.flag("pdl")
+    plan: LaunchPlan = _rebuilt(fields.path, LaunchPlan.from_dict, fields)
+    if plan.n_tiles != -(-problem.n // plan.block_n):
+        raise BundleError(
+            f"{fields.path} has {plan.n_tiles} tiles of {plan.block_n} for N = {problem.n}. "
+            f"{REFUSED}"
+        )
+    return plan
+
+
+def _rebuilt(path: str, build: Any, fields: Fields) -> Any:
+    try:
+        return build(fields.data)
+    except (KeyError, TypeError) as error:
+        raise BundleError(f"{path} lacks or has an unknown field: {error}. {REFUSED}") from None
+    except PtxtuneError as error:
+        raise BundleError(f"{path}: {error} {REFUSED}") from None
+
+
+def _bucket(fields: Fields, problem: Problem) -> Bucket:
+    files = fields.child("files").strings()
+    if sorted(files) != sorted(FILE_KINDS):
+        raise BundleError(f"{fields.path}.files names {sorted(files)}, not {FILE_KINDS}. {REFUSED}")
+    measured = fields.data.get("measurement") is not None
+    resources = fields.child("resources")
+    return Bucket(
+        m_max=fields.integer("m_max", least=1),
+        config=dict(fields.child("config").data),
+        config_key=fields.text("config_key"),
+        plan=_plan(fields.child("plan"), problem),
+        resources=Resources(
+            registers=resources.integer("registers"),
+            spill_bytes=resources.integer("spill_bytes"),
+            smem_bytes=resources.integer("smem_bytes"),
+            compile_ms=resources.number("compile_ms"),
+        ),
+        measurement=_measurement(fields.child("measurement")) if measured else None,
+        files=files,
+        source_digest=fields.text("source_digest"),
+        self_test_m=fields.integer("self_test_m", least=1),
+    )
+
+
+def _measurement(fields: Fields) -> Measurement:
+    return Measurement(
+        m=fields.integer("m"),
+        time_us=fields.number("time_us"),
+        predicted=fields.flag("predicted"),
+        protocol=fields.text("protocol"),
+        spread=fields.optional_number("spread"),
+        rel_err=fields.optional_number("rel_err"),
+        floor_us=fields.optional_number("floor_us"),
+        default_us=fields.optional_number("default_us"),
+        cublas_us=fields.optional_number("cublas_us"),
+        measured_at=fields.text("measured_at"),
+    )
+
+
+def _device(fields: Fields) -> DeviceInfo:
+    return DeviceInfo(name=fields.text("name"), capability=fields.text("capability"))
+
+
+def _toolchain(fields: Fields) -> ToolchainInfo:
+    return ToolchainInfo(
+        ptxtune=fields.text("ptxtune"),
+        nvrtc=fields.text("nvrtc"),
+        driver=fields.text("driver"),
+        commit=fields.text("commit"),
+    )
+
+
+def _self_test(fields: Fields) -> SelfTestInfo:
+    return SelfTestInfo(
+        file=fields.text("file"),
+        rows=fields.integer("rows", least=1),
+        rel_tolerance=fields.number("rel_tolerance"),
+        abs_tolerance=fields.number("abs_tolerance"),
+    )

@@ -1,0 +1,123 @@
+"""The README.md inside a bundle."""
+
+from __future__ import annotations
+
+from ptxgen.bundle import words
+from ptxgen.bundle.manifest import Bucket, Manifest
+
+PREDICTED_NOTE = """\
+> **Predicted, not measured.** No GPU ran these kernels: they were compiled for {arch} and ranked by
+> a model of {device}. Times below are the model's. Tune on the GPU itself for measured ones.
+"""
+
+TEXT = """\
+# W4A16 kernel {key} for {arch}
+
+y[M, N] = x[M, K] * W[N, K]^T{bias} with 4-bit W: N = {n}, K = {k}, group size {group}, {dtype}
+activations, {zero}. Tuned by ptxtune {version} {how} {device}.
+
+{note}
+{table}
+
+{dispatch}
+
+## Use from Python
+
+```python
+import ptxtune
+
+kernel = ptxtune.load("path/to/this/folder")  # checks every file, then runs the self-test
+y = kernel(x, packed{bias_argument})
+```
+
+## Use from C
+
+`ptxtune_w4a16.h` is all that is needed: it embeds the kernels, loads the CUDA driver itself, and
+builds with a plain C99 or C++ compiler, without the CUDA toolkit.
+
+```make
+example: example.c ptxtune_w4a16.h
+	cc -O2 example.c -o example -ldl -lm
+```
+
+`./example` runs the self-test through every kernel and exits with 0 where all pass.
+
+## Use from anything else
+
+Load a `kernel.cubin` with the CUDA driver API and launch `{entry}` by `manifest.json`: arguments,
+launch geometry, workspace rule, packed layout and self-test are there in words and as formulas.
+
+Launch: {launch}
+
+Workspace: {workspace}
+
+## Files
+
+| file | what it is |
+| --- | --- |
+| manifest.json | everything above as data, with the sha256 of every other file |
+| ptxtune_w4a16.h, example.c | C header with the kernels embedded, and its example |
+| {folder}kernel.cu | readable CUDA C++ source with inline PTX |
+| {folder}kernel.ptx | PTX, for study (never loaded) |
+| {folder}kernel.cubin | machine code for {arch} |
+| selftest_y.f32 | expected output of the self-test, FP32 [{rows}, {n}] |
+"""
+
+
+def readme(manifest: Manifest) -> str:
+    """The text of the bundle's README."""
+    problem = manifest.problem
+    note = PREDICTED_NOTE.format(arch=manifest.arch, device=manifest.device.name)
+    return TEXT.format(
+        key=problem.key(),
+        arch=manifest.arch,
+        n=problem.n,
+        k=problem.k,
+        group="K" if problem.whole_k else problem.group_size,
+        dtype=problem.dtype.upper(),
+        zero="integer zero points" if problem.zero == "int" else "symmetric (zero point 8)",
+        bias=" + bias" if problem.bias else "",
+        bias_argument=", bias" if problem.bias else "",
+        version=manifest.toolchain.ptxtune,
+        how="by prediction for" if manifest.predicted else "on",
+        device=manifest.device.name,
+        note=note if manifest.predicted else "",
+        table=_table(manifest),
+        dispatch=words.DISPATCH["words"],
+        entry=manifest.entry,
+        launch=words.LAUNCH["words"],
+        workspace=words.WORKSPACE["words"],
+        rows=manifest.self_test.rows,
+        folder="" if len(manifest.buckets) == 1 else "m*/",
+    )
+
+
+def _table(manifest: Manifest) -> str:
+    columns = ("batches", "time", "default", "cuBLAS", "kernel", "config")
+    head = f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}"
+    rows, below = [], 0
+    for bucket in manifest.buckets:
+        last = bucket is manifest.buckets[-1]
+        rows.append(_row(bucket, below, last))
+        below = bucket.m_max
+    return "\n".join((head, *rows))
+
+
+def _row(bucket: Bucket, below: int, last: bool) -> str:
+    batches = f"{below + 1}..{bucket.m_max}{' and above' if last else ''}"
+    measured = bucket.measurement
+    if measured is None:
+        times = ("not measured", "-", "-")
+    else:
+        kind = "predicted" if measured.predicted else measured.protocol
+        times = (
+            f"{measured.time_us:.2f} us at M = {measured.m} ({kind})",
+            _us(measured.default_us),
+            _us(measured.cublas_us),
+        )
+    cells = (batches, *times, f"`{bucket.files['cu']}`", f"`{bucket.config_key}`")
+    return f"| {' | '.join(cells)} |"
+
+
+def _us(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} us"

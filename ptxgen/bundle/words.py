@@ -1,0 +1,85 @@
+"""The rules of a bundle in words and formulas, for its manifest and README. No logic here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptxgen.problem import Problem
+from ptxgen.source import COUNTER_ALIGN
+
+X_ALIGN = 16  # bytes; of x and packed
+Y_ALIGN = 8  # bytes; of y and bias
+LDX_MULTIPLE = 8
+LDY_MULTIPLE = 4
+
+DISPATCH: dict[str, Any] = {
+    "words": "Buckets are sorted by m_max. A batch of m uses the first bucket with m_max >= m; "
+    "a batch above every m_max uses the last bucket. m = 0 launches nothing.",
+}
+
+LAUNCH: dict[str, Any] = {
+    "words": "One CTA computes block_m tokens x block_n output features over its share of K. "
+    "threads, block_m, block_n, n_tiles, split_k and smem_bytes come from the bucket's plan; "
+    "divisions round down. Where smem_bytes is above 48 KiB, first set "
+    "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the function to it. Where pdl is true, the "
+    "launch may carry CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel then loads "
+    "weights while its predecessor still runs, and waits for it before it touches x.",
+    "grid": ["(m + block_m - 1) / block_m", "n_tiles", "split_k"],
+    "block": ["threads", "1", "1"],
+    "dynamic_shared_memory_bytes": "smem_bytes",
+}
+
+WORKSPACE: dict[str, Any] = {
+    "words": "Needed only where split_k > 1: one uint32 counter for each tile (grid x * grid y), "
+    f"padded to {COUNTER_ALIGN} bytes, then split_k FP32 partial tiles of block_m * block_n for each. Zero "
+    "the counters once before the first launch; every launch leaves them zero. One workspace must "
+    "not be used by two launches at once. A workspace that serves several m keeps its counters in "
+    "one fixed region in front, of the largest counter_bytes, and passes the kernel workspace + "
+    "largest_counter_bytes - counter_bytes(m), so that partials never lie where counters are read.",
+    "counter_bytes": f"(tiles * 4 + {COUNTER_ALIGN - 1}) / {COUNTER_ALIGN} * {COUNTER_ALIGN}",
+    "workspace_bytes": "counter_bytes + tiles * split_k * block_m * block_n * 4",
+    "tiles": "(m + block_m - 1) / block_m * n_tiles",
+    "align": COUNTER_ALIGN,
+}
+
+SELF_TEST: dict[str, Any] = {
+    "words": "Inputs follow from a 32-bit hash of the element's index, all products and sums are "
+    "exact in FP32, and the expected output is rounded to FP32 once. Arithmetic is modulo 2^32.",
+    "hash": "h = index * 0x9E3779B1 + stream * 0x85EBCA77 + 1; h ^= h >> 16; h *= 0x7FEB352D; "
+    "h ^= h >> 15; h *= 0x846CA68B; h ^= h >> 16",
+    "weight_code": "q[n][k] = hash(stream 1, n * (K / 8) + k / 8) >> (4 * (k % 8)) & 15",
+    "scale": "scale[n][g] = (8 + (hash(stream 2, n * groups + g) & 7)) / 1024",
+    "zero_point": "zero[n][g] = hash(stream 3, n * groups + g) & 15; 8 where symmetric",
+    "x": "x[row][k] = ((hash(stream 4, row % rows * K + k) & 31) - 16) / 16",
+    "bias": "bias[n] = ((hash(stream 5, n) & 63) - 32) / 16, where the problem has a bias",
+    "y": "y[row][n] = bias[n] + sum over k of x[row][k] * (q[n][k] - zero[n][g]) * scale[n][g]",
+}
+
+
+def arguments(problem: Problem) -> list[dict[str, str]]:
+    """The kernel's arguments, in order, with their C type and meaning."""
+    value = "__half" if problem.dtype == "fp16" else "__nv_bfloat16"
+    bias = f"[N] {value}; {Y_ALIGN}-byte aligned" if problem.bias else "null"
+    rows = (
+        ("x", "const void*", f"activations, [m][ldx] {value}; {X_ALIGN}-byte aligned"),
+        ("packed", "const void*", f"packed weight, bytes; {X_ALIGN}-byte aligned"),
+        ("bias", "const void*", bias),
+        ("y", "void*", f"output, [m][ldy] {value}; {Y_ALIGN}-byte aligned"),
+        (
+            "workspace",
+            "void*",
+            f"see workspace; {COUNTER_ALIGN}-byte aligned, or null",
+        ),
+        ("m", "int", "tokens, > 0"),
+        (
+            "ldx",
+            "long long",
+            f"elements between rows of x; at least K and a multiple of {LDX_MULTIPLE}",
+        ),
+        (
+            "ldy",
+            "long long",
+            f"elements between rows of y; at least N and a multiple of {LDY_MULTIPLE}",
+        ),
+    )
+    return [{"name": name, "type": kind, "words": text} for name, kind, text in rows]

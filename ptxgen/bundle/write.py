@@ -1,0 +1,237 @@
+"""write_bundle: exports tuned kernels as a folder of files, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ptxgen.arch import arch_named
+from ptxgen.bundle import c_header, readme, selftest
+from ptxgen.bundle.manifest import (
+    MANIFEST_NAME,
+    Bucket,
+    DeviceInfo,
+    Manifest,
+    Measurement,
+    ToolchainInfo,
+)
+from ptxgen.config import KernelConfig
+from ptxgen.errors import BundleError
+from ptxgen.outcome import Resources
+from ptxgen.problem import MAX_M, Problem
+from ptxgen.source import KernelSource
+
+README_NAME = "README.md"
+ELF_MAGIC = b"\x7fELF"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSpec:
+    """One kernel to export: the config that serves batches of up to m_max, compiled.
+
+    Attributes:
+        m_max: largest batch.
+        config: the winner's config.
+        source: what the emitter made of it.
+        ptx: PTX text, for study.
+        cubin: machine code, as compiled.
+        resources: of the cubin.
+        measurement: time and error, measured or predicted; None for a config nobody timed.
+    """
+
+    m_max: int
+    config: KernelConfig
+    source: KernelSource
+    ptx: str
+    cubin: bytes
+    resources: Resources
+    measurement: Measurement | None
+
+
+@dataclass(frozen=True, slots=True)
+class BundleSpec:
+    """What to export: one problem on one device, a kernel for each bucket (in any order)."""
+
+    problem: Problem
+    buckets: tuple[BucketSpec, ...]
+    device: DeviceInfo
+    toolchain: ToolchainInfo
+
+
+def write_bundle(out_dir: Path | str, spec: BundleSpec, force: bool = False) -> Path:
+    """Writes a bundle; see the bundle's own README for what is in it.
+
+    Everything is written to a temporary folder beside out_dir, which is then renamed, so that
+    out_dir is a whole bundle or is not there.
+
+    Args:
+        out_dir: folder to create.
+        spec: what to export.
+        force: replace out_dir where it is an older bundle.
+
+    Returns:
+        The absolute path of the folder.
+
+    Raises:
+        BundleError: out_dir exists, the spec is inconsistent, or the disk refused.
+    """
+    target = Path(out_dir).expanduser().absolute()
+    _check_spec(spec)
+    _check_target(target, force)
+    contents = _contents(spec)
+    staging: Path | None = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        _write_files(staging, contents)
+        staging.chmod(0o755)  # mkdtemp's folders are private; a bundle is meant to be read
+        _publish(staging, target)
+    except OSError as error:
+        raise _disk_error(target, error) from None
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
+    return target
+
+
+def _check_spec(spec: BundleSpec) -> None:
+    sizes = [bucket.m_max for bucket in spec.buckets]
+    archs = {bucket.source.arch for bucket in spec.buckets}
+    entries = {bucket.source.entry for bucket in spec.buckets}
+    if not sizes or len(set(sizes)) != len(sizes) or not all(0 < m <= MAX_M for m in sizes):
+        raise BundleError(
+            f"buckets {sizes} cannot be exported: they must be different batches 1..{MAX_M}, "
+            f"at least one. Name each M once."
+        )
+    if len(archs) != 1 or len(entries) != 1:
+        raise BundleError(
+            f"kernels for {', '.join(sorted(archs))} with entries {', '.join(sorted(entries))} do "
+            f"not fit one bundle, which is for one arch. Export a bundle for each."
+        )
+    arch_named(archs.pop())
+    for bucket in spec.buckets:
+        if not bucket.cubin.startswith(ELF_MAGIC):
+            raise BundleError(
+                f"the cubin of bucket {bucket.m_max} ({len(bucket.cubin)} bytes) is not an ELF "
+                f"image; compile {bucket.config.key()} again (an empty compile cache helps)."
+            )
+
+
+def _check_target(target: Path, force: bool) -> None:
+    if not target.exists() and not target.is_symlink():
+        return
+    if not force:
+        raise BundleError(
+            f"{target} exists already; choose another folder, or overwrite it (--force)."
+        )
+    is_bundle = target.is_dir() and not target.is_symlink() and (target / MANIFEST_NAME).is_file()
+    is_empty = target.is_dir() and not any(target.iterdir())
+    if not is_bundle and not is_empty:
+        raise BundleError(
+            f"{target} exists and is not a bundle (it has no {MANIFEST_NAME}), so it is not "
+            f"overwritten; choose another folder."
+        )
+
+
+def _contents(spec: BundleSpec) -> dict[str, bytes]:
+    """Every file of the bundle, by relative name."""
+    buckets = sorted(spec.buckets, key=lambda bucket: bucket.m_max)
+    test = selftest.self_test(spec.problem)
+    files = {selftest.EXPECTED_FILE: selftest.expected(spec.problem, test).astype("<f4").tobytes()}
+    entries = []
+    below = 0
+    for bucket in buckets:
+        names = _kernel_names(bucket.m_max, len(buckets) == 1)
+        files[names["cu"]] = bucket.source.text.encode()
+        files[names["ptx"]] = bucket.ptx.encode()
+        files[names["cubin"]] = bucket.cubin
+        entries.append(_bucket_entry(bucket, names, below))
+        below = bucket.m_max
+    draft = _manifest(spec, tuple(entries), {})
+    cubins = {bucket.m_max: bucket.cubin for bucket in buckets}
+    files[c_header.HEADER_NAME] = c_header.header(draft, cubins).encode()
+    files[c_header.EXAMPLE_NAME] = c_header.example(draft).encode()
+    files[README_NAME] = readme.readme(draft).encode()
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
+    files[MANIFEST_NAME] = _manifest(spec, tuple(entries), sums).to_json().encode()
+    return files
+
+
+def _kernel_names(m_max: int, single: bool) -> dict[str, str]:
+    folder = "" if single else f"m{m_max}/"
+    return {kind: f"{folder}kernel.{kind}" for kind in ("cu", "ptx", "cubin")}
+
+
+def _bucket_entry(bucket: BucketSpec, names: dict[str, str], below: int) -> Bucket:
+    plan = bucket.source.plan
+    return Bucket(
+        m_max=bucket.m_max,
+        config=bucket.config.to_dict(),
+        config_key=bucket.config.key(),
+        plan=plan,
+        resources=bucket.resources,
+        measurement=bucket.measurement,
+        files=names,
+        source_digest=bucket.source.digest(),
+        self_test_m=selftest.batch_for(plan, bucket.m_max, below),
+    )
+
+
+def _manifest(spec: BundleSpec, buckets: tuple[Bucket, ...], files: dict[str, str]) -> Manifest:
+    return Manifest(
+        problem=spec.problem,
+        arch=spec.buckets[0].source.arch,
+        device=spec.device,
+        toolchain=spec.toolchain,
+        buckets=buckets,
+        self_test=selftest.info(spec.problem),
+        files=files,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        entry=spec.buckets[0].source.entry,
+    )
+
+
+def _write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    for name, data in contents.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _publish(staging: Path, target: Path) -> None:
+    """Renames staging to target; an older bundle there is put aside first, and back on failure."""
+    if not target.exists():
+        staging.rename(target)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    target.rename(aside / "bundle")
+    try:
+        staging.rename(target)
+    except OSError:
+        (aside / "bundle").rename(target)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _disk_error(target: Path, error: OSError) -> BundleError:
+    if error.errno == errno.ENOSPC:
+        why = "the disk is full; free some space or choose a folder on another disk"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        why = "it may not be written to; choose a folder that you own"
+    else:
+        why = "choose another folder, or repair the disk"
+    return BundleError(
+        f"cannot write the bundle {target}: {error.strerror or error} "
+        f"({error.filename or target}): {why}. Nothing was left behind."
+    )
