@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,10 +39,12 @@ class GuardedBuffer:
     body: Tensor
 
     @classmethod
-    def create(cls, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> GuardedBuffer:
+    def create(
+        cls, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> GuardedBuffer:
         count = shape[0] * shape[1]
         whole = torch.full((count + 2 * GUARD_ELEMENTS,), POISON, dtype=torch.int16, device=device)
-        body = whole[GUARD_ELEMENTS : GUARD_ELEMENTS + count].view(dtype).view(shape)
+        body = whole[GUARD_ELEMENTS : GUARD_ELEMENTS + count].view(dtype).view(shape[0], shape[1])
         return cls(whole, body)
 
     def damaged(self) -> int:
@@ -69,7 +71,7 @@ def check(
     """
     outputs = []
     for _ in range(runs):
-        buffer = GuardedBuffer.create(tuple(ref.shape), TORCH_DTYPES[problem.dtype], ref.device)
+        buffer = GuardedBuffer.create(ref.shape, TORCH_DTYPES[problem.dtype], ref.device)
         launch(buffer.body)
         torch.cuda.synchronize(ref.device)
         if damaged := buffer.damaged():

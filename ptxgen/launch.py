@@ -10,6 +10,7 @@ from torch import Tensor
 from ptxgen.device import LoadedKernel
 from ptxgen.errors import TensorError
 from ptxgen.problem import Problem, check_m
+from ptxgen.source import LaunchPlan
 from ptxgen.weights.layout import packed_layout
 from ptxgen.weights.quantize import TORCH_DTYPES
 
@@ -17,27 +18,56 @@ X_ALIGN = 16
 Y_ALIGN = 8
 
 
+@dataclass(frozen=True, slots=True)
+class _Workspace:
+    """Zeroed memory whose first head_bytes hold the tile counters, whatever the batch."""
+
+    buffer: Tensor
+    head_bytes: int
+
+    def pointer(self, plan: LaunchPlan, m: int) -> int:
+        return self.buffer.data_ptr() + self.head_bytes - plan.counter_bytes(m)
+
+
 @dataclass(slots=True)
 class WorkspacePool:
-    """Zeroed workspace, one for each (device, stream, kernel), so that two streams never share one."""
+    """Workspaces for launches, one for each (kernel, device, stream): two streams never share one.
 
-    _buffers: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)
+    A launch with another batch never meets partial sums where it expects counters, because the
+    counters of every batch end at the same place (LaunchPlan.counter_bytes).
+    """
+
+    _workspaces: dict[tuple[LoadedKernel, torch.device, int], _Workspace] = field(
+        default_factory=dict
+    )
 
     def pointer(self, kernel: LoadedKernel, m: int, device: torch.device, stream: int) -> int:
-        """Device pointer of enough workspace for a batch of m; 0 where none is needed.
+        """Device pointer for a batch of m; 0 where none is needed. Allocates only to grow.
 
-        Counters lie at the end of a fixed head, so that a launch with another m never meets partial
-        sums where it expects counters (LaunchPlan.counter_bytes).
+        Call it once with the largest batch before a CUDA graph is captured.
         """
-        needed = kernel.plan.workspace_bytes(m)
-        if not needed:
+        plan = kernel.plan
+        if not plan.workspace_bytes(m):
             return 0
-        key = (device.index or 0, stream, id(kernel))
-        buffer = self._buffers.get(key)
-        if buffer is None or buffer.numel() < needed:
-            buffer = torch.zeros(needed, dtype=torch.uint8, device=device)
-            self._buffers[key] = buffer
-        return buffer.data_ptr()
+        key = (kernel, device, stream)
+        found = self._workspaces.get(key)
+        if found is None or not _fits(found, plan, m):
+            head = plan.counter_bytes(m)
+            size = plan.workspace_bytes(m)
+            found = _Workspace(torch.zeros(size, dtype=torch.uint8, device=device), head)
+            self._workspaces[key] = found
+        return found.pointer(plan, m)
+
+    def forget(self, kernel: LoadedKernel) -> None:
+        """Frees the workspaces of a kernel that is not launched any more."""
+        for key in [key for key in self._workspaces if key[0] is kernel]:
+            del self._workspaces[key]
+
+
+def _fits(workspace: _Workspace, plan: LaunchPlan, m: int) -> bool:
+    partials = plan.workspace_bytes(m) - plan.counter_bytes(m)
+    room = workspace.buffer.numel() - workspace.head_bytes
+    return plan.counter_bytes(m) <= workspace.head_bytes and partials <= room
 
 
 def run(
@@ -103,7 +133,9 @@ def _check(
     if not x.is_cuda:
         raise TensorError(f"x is on {x.device}; move it to the GPU that holds the packed weights.")
     if x.dim() == 0 or x.shape[-1] != problem.k:
-        raise TensorError(f"x has shape {tuple(x.shape)}; its last dimension must be K = {problem.k}.")
+        raise TensorError(
+            f"x has shape {tuple(x.shape)}; its last dimension must be K = {problem.k}."
+        )
     _check_like("x", x, dtype, x.device)
     total = packed_layout(problem).total_bytes
     _check_like("packed", packed, torch.uint8, x.device)
@@ -113,8 +145,10 @@ def _check(
             f"aligned tensor of {total} bytes from ptxtune.pack."
         )
     if (bias is None) == problem.bias:
-        raise TensorError(f"bias is {'missing' if bias is None else 'given'}, but {problem.key()} "
-                          f"{'has one' if problem.bias else 'has none'}.")
+        raise TensorError(
+            f"bias is {'missing' if bias is None else 'given'}, but {problem.key()} "
+            f"{'has one' if problem.bias else 'has none'}."
+        )
     if bias is not None:
         _check_like("bias", bias, dtype, x.device)
         if bias.shape != (problem.n,) or not bias.is_contiguous() or bias.data_ptr() % Y_ALIGN:

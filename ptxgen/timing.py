@@ -13,7 +13,7 @@ PROTOCOL_COPIES_L2 = 4
 """Weight copies together are at least this many times the L2."""
 
 MIN_LAUNCHES = 16
-"""Launches in a graph: its own start (5-7 us) is then under 3 % of a 10 us kernel and the same for all."""
+"""Launches in a graph, so that its own start (5-7 us) is under 5 % of a 10 us kernel."""
 
 MAX_COPIES = 512
 BURN_IN_S = 0.2
@@ -75,7 +75,7 @@ class TimedGraph:
         self._graph.replay()
         self._end.record()
         self._end.synchronize()
-        return self._start.elapsed_time(self._end) * 1e3 / self.launches
+        return float(self._start.elapsed_time(self._end)) * 1e3 / self.launches
 
     def samples_us(
         self, count: int, warmups: int = 2, stop_above_us: float | None = None
@@ -86,8 +86,9 @@ class TimedGraph:
         samples: list[float] = []
         for _ in range(count):
             samples.append(self.sample_us())
-            early = stop_above_us is not None and len(samples) == 5
-            if early and statistics.median(samples) > stop_above_us:
+            if len(samples) != 5 or stop_above_us is None:
+                continue
+            if statistics.median(samples) > stop_above_us:
                 break
         return samples
 
@@ -98,7 +99,7 @@ def sample_count(estimate_us: float, launches: int, seconds: float) -> int:
 
 
 def time_interleaved(graphs: Sequence[TimedGraph], rounds: int, replays: int = 5) -> list[Timing]:
-    """Times several contenders in turns in one window, so that clocks and neighbours hit all alike."""
+    """Times contenders in turns in one window, so that clocks and neighbours hit all alike."""
     samples: list[list[float]] = [[] for _ in graphs]
     for number in range(rounds):
         for index in range(len(graphs)):

@@ -19,7 +19,9 @@ FAMILIES: dict[str, Family] = {family.name: family for family in (MMA,)}
 def family_named(name: str) -> Family:
     """The family of that name. Raises ConfigError that lists the known ones."""
     if name not in FAMILIES:
-        raise ConfigError(f"kernel family {name!r} is not known; choose one of {', '.join(FAMILIES)}.")
+        raise ConfigError(
+            f"kernel family {name!r} is not known; choose one of {', '.join(FAMILIES)}."
+        )
     return FAMILIES[name]
 
 

@@ -12,9 +12,7 @@ _RRR = ('"r"(a)', '"r"(b)')
 
 
 def _packed(signature: str, ptx: str, section: str, inputs: tuple[str, ...]) -> Instruction:
-    return Instruction(
-        signature, ptx, section, ('"=r"(d)',), inputs, declares="u32 d", returns="d"
-    )
+    return Instruction(signature, ptx, section, ('"=r"(d)',), inputs, declares="u32 d", returns="d")
 
 
 def and_or_const(mask: int, magic: int, name: str) -> Instruction:
@@ -48,9 +46,7 @@ def mul2(dtype: Dtype, arch: ArchSpec) -> Instruction:
     elif arch.has_bf16x2_arith:
         ptx = "mul.rn.bf16x2 %0, %1, %2;"
     else:
-        ptx = (
-            f"{{ .reg .b32 z; mov.b32 z, {_BF16_MINUS_ZERO}; fma.rn.bf16x2 %0, %1, %2, z; }}"
-        )
+        ptx = f"{{ .reg .b32 z; mov.b32 z, {_BF16_MINUS_ZERO}; fma.rn.bf16x2 %0, %1, %2, z; }}"
     return _packed("u32 mul2(u32 a, u32 b)", ptx, "Half Precision Floating-Point: mul, fma", _RRR)
 
 

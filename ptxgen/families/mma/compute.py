@@ -12,7 +12,9 @@ STEPS = BLOCK_K // 16
 
 def setup(shape: Shape) -> str:
     """Lane addresses of the activation fragments, and the zero points of a whole-K group."""
-    lines = ["  // ---- this lane's fragments ------------------------------------------------------------"]
+    lines = [
+        "  // ---- this lane's fragments ------------------------------------------------------------"
+    ]
     row = "lane % 8"
     if shape.config.block_m < 8:
         row = "lane % BLOCK_M"  # the n8 tile's other columns are never stored

@@ -115,7 +115,8 @@ def _constants(shape: Shape) -> str:
             ("BLOCK_SCALE_BYTES", layout.scale_bytes, "scales of a block"),
         ]
     lines = [
-        f"constexpr int {name} = {value};{f'  // {what}' if what else ''}" for name, value, what in rows
+        f"constexpr int {name} = {value};{f'  // {what}' if what else ''}"
+        for name, value, what in rows
     ]
     if problem.whole_k:
         lines.append(

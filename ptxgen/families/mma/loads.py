@@ -72,7 +72,9 @@ def load_weights(shape: Shape) -> str:
     lines += ["#pragma unroll", "        for (int half = 0; half < 2; ++half) {"]
     lines.append("          const int fragment = (kb * ROW_BLOCKS + rb) * 2 + half;")
     if shape.warps_m > 1:
-        lines.append("          if (fragment % WARPS_M != warp_m) continue;  // shared by WARPS_M warps")
+        lines.append(
+            "          if (fragment % WARPS_M != warp_m) continue;  // shared by WARPS_M warps"
+        )
     lines.append(
         "          const u8* from = source + row_block_offset[rb] + kb * BLOCK_BYTES + half * 512"
         " + lane * 16;"
@@ -142,9 +144,7 @@ def load_x(shape: Shape) -> str:
     lines = ["  auto load_x = [&](int stage, u32 slot) {"]
     lines.append("    const u8* source = x_source + (u64)stage * (BLOCK_K * 2);")
     if shape.k_tail:
-        lines.append(
-            "    const bool inside = (first_stage + stage) * BLOCK_K + x_k < K;"
-        )
+        lines.append("    const bool inside = (first_stage + stage) * BLOCK_K + x_k < K;")
     lines += ["#pragma unroll", f"    for (int i = 0; i < {-(-total // threads)}; ++i) {{"]
     if threads % chunks:  # more chunks in a row than threads: a thread walks along the row
         return "\n".join(lines[:-2]) + _load_x_long_rows(shape, threads, chunks)
@@ -153,7 +153,9 @@ def load_x(shape: Shape) -> str:
     if total % threads:
         lines.append("      if (row >= BLOCK_M) break;")
     valid = "m_first + row < m" + (" && inside" if shape.k_tail else "")
-    lines.append("      const u32 to = x_slab + slot + row * 128 + ((x_chunk % 8) ^ (row % 8)) * 16;")
+    lines.append(
+        "      const u32 to = x_slab + slot + row * 128 + ((x_chunk % 8) ^ (row % 8)) * 16;"
+    )
     lines.append(
         f"      cp_async_16_zfill(to, source + (u64)(i * {step}) * ldx * 2, {valid} ? 16 : 0);"
     )

@@ -1,0 +1,277 @@
+"""The evaluator of a real GPU: checks candidates, then times them. Lives in the worker process."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from db.records import DeviceRecord, Protocol
+from ptxgen.arch import arch_of_capability
+from ptxgen.ceilings import measure_ceilings
+from ptxgen.check import CheckResult, check
+from ptxgen.device import LoadedKernel, device_facts
+from ptxgen.errors import DriverError
+from ptxgen.launch import WorkspacePool, run
+from ptxgen.outcome import Outcome, Status
+from ptxgen.problem import Problem
+from ptxgen.reference import random_quantized, reference_output, relative_error
+from ptxgen.timing import (
+    TimedGraph,
+    Timing,
+    burn_in,
+    copies_for,
+    sample_count,
+    time_interleaved,
+)
+from ptxgen.weights.pack import pack
+from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight, dequantize
+from search.clocks import Clocks
+from search.evaluator import Candidate, Effort, EvaluateRequest, FinalsRequest
+from search.model import floor_us
+
+SECONDS = {Effort.SCREEN: 0.02, Effort.FULL: 0.1}
+FASTER_THAN_PHYSICS = 0.8
+"""A time below this share of the floor is a measuring fault; the margin is for L2 hits on x, y."""
+
+Contender = Candidate | None
+
+
+@dataclass(slots=True)
+class _Layer:
+    """A problem's tensors on the GPU: rotating weight copies, inputs and references for each M."""
+
+    problem: Problem
+    weight: QuantizedWeight
+    packed: list[Tensor]
+    x: dict[int, Tensor] = field(default_factory=dict)
+    ref: dict[int, Tensor] = field(default_factory=dict)
+    dense: list[Tensor] = field(default_factory=list)
+    bias: Tensor | None = None
+
+
+class GpuEvaluator:
+    """See search.evaluator.Evaluator. Keeps one layer on the GPU at a time."""
+
+    def __init__(self, index: int, seed: int, ceilings: DeviceRecord | None) -> None:
+        torch.cuda.set_device(index)
+        torch.cuda.init()
+        torch.backends.cuda.matmul.allow_tf32 = False
+        self._device = torch.device("cuda", index)
+        self._seed = seed
+        self._clocks = Clocks.of_device(device_facts(index).uuid)
+        self._record = ceilings or _measure_device(index)
+        self._layers: OrderedDict[Problem, _Layer] = OrderedDict()
+        self._kernels: OrderedDict[str, LoadedKernel] = OrderedDict()
+        self._workspaces = WorkspacePool()
+        burn_in()
+
+    def device(self) -> DeviceRecord:
+        return self._record
+
+    def driver_version(self) -> str:
+        return self._clocks.driver_version()
+
+    # ---- one candidate --------------------------------------------------------------------------
+
+    def evaluate(self, request: EvaluateRequest) -> Outcome:
+        """Checks, then times; every fault that leaves the context alive is an outcome."""
+        floor = self._floor_us(request.problem, request.m)
+        base = Outcome(
+            Status.OK,
+            floor_us=floor,
+            resources=request.candidate.resources if request.candidate else None,
+        )
+        try:
+            result = self._check(request.problem, request.m, request.candidate)
+        except DriverError as error:
+            if error.sticky:
+                raise
+            return replace(base, status=Status.LOAD_ERROR, message=str(error))
+        if not result.ok:
+            return replace(
+                base, status=Status.WRONG, message=result.message, rel_err=result.rel_err
+            )
+        graph = self._graph(request.problem, request.m, request.protocol, request.candidate)
+        timing = _screen(graph, SECONDS[request.effort], request.stop_above_us)
+        return self._timed(replace(base, rel_err=result.rel_err), timing)
+
+    def finals(self, request: FinalsRequest) -> list[Outcome]:
+        """Outcomes in the order of request.candidates, timed in turns in one window."""
+        graphs = [
+            self._graph(request.problem, request.m, request.protocol, candidate)
+            for candidate in request.candidates
+        ]
+        timings = time_interleaved(graphs, request.rounds)
+        floor = self._floor_us(request.problem, request.m)
+        outcomes = []
+        for candidate, timing in zip(request.candidates, timings, strict=True):
+            checked = self._check(request.problem, request.m, candidate)
+            base = Outcome(
+                Status.OK if checked.ok else Status.WRONG,
+                message=checked.message,
+                rel_err=checked.rel_err,
+                floor_us=floor,
+                resources=candidate.resources if candidate else None,
+            )
+            outcomes.append(self._timed(base, timing))
+        return outcomes
+
+    def _timed(self, outcome: Outcome, timing: Timing) -> Outcome:
+        outcome = replace(
+            outcome,
+            time_us=timing.median_us,
+            spread=timing.spread,
+            samples_us=timing.samples_us,
+            clock_mhz=self._clocks.sm_mhz(),
+        )
+        floor = outcome.floor_us or 0.0
+        if outcome.status is Status.OK and timing.median_us < FASTER_THAN_PHYSICS * floor:
+            message = f"{timing.median_us:.2f} us is faster than the floor of {floor:.2f} us"
+            return replace(outcome, status=Status.NOISY, message=message, time_us=None)
+        return outcome
+
+    # ---- contenders -----------------------------------------------------------------------------
+
+    def _check(self, problem: Problem, m: int, contender: Contender) -> CheckResult:
+        layer = self._layer(problem)
+        ref = self._reference(layer, m)
+        if contender is None:
+            out = self._dense_product(layer, m, 0)
+            return CheckResult(True, relative_error(out, ref))
+        kernel = self._kernel(contender)
+
+        def launch(y: Tensor) -> None:
+            run(
+                kernel,
+                problem,
+                layer.x[m],
+                layer.packed[0],
+                layer.bias,
+                y,
+                workspaces=self._workspaces,
+            )
+
+        return check(launch, problem, ref)
+
+    def _graph(
+        self, problem: Problem, m: int, protocol: Protocol, contender: Contender
+    ) -> TimedGraph:
+        layer = self._layer(problem)
+        self._reference(layer, m)
+        if contender is None:
+            copies = self._dense_copies(layer)
+            return TimedGraph(lambda copy: self._dense_into(layer, m, copy), copies)
+        kernel, x = self._kernel(contender), layer.x[m]
+        out = torch.empty(m, problem.n, dtype=x.dtype, device=x.device)
+        chained = protocol is Protocol.CHAINED
+
+        def launch(copy: int) -> None:
+            run(
+                kernel,
+                problem,
+                x,
+                layer.packed[copy],
+                layer.bias,
+                out,
+                workspaces=self._workspaces,
+                chained=chained,
+            )
+
+        return TimedGraph(launch, len(layer.packed))
+
+    def _kernel(self, candidate: Candidate) -> LoadedKernel:
+        """The candidate's kernel; the least recently used ones are unloaded."""
+        key = candidate.source_digest
+        if key not in self._kernels:
+            cubin = Path(candidate.cubin_path).read_bytes()
+            self._kernels[key] = LoadedKernel(cubin, candidate.entry, candidate.plan)
+            while len(self._kernels) > 64:
+                _, old = self._kernels.popitem(last=False)
+                self._workspaces.forget(old)
+                torch.cuda.synchronize()
+                old.unload()
+        self._kernels.move_to_end(key)
+        return self._kernels[key]
+
+    # ---- tensors --------------------------------------------------------------------------------
+
+    def _layer(self, problem: Problem) -> _Layer:
+        if problem not in self._layers:
+            self._layers.clear()
+            torch.cuda.empty_cache()
+            weight = random_quantized(problem, self._generator(0))
+            first = pack(weight, problem)
+            copies = copies_for(first.numel(), self._record.l2_bytes)
+            packed = [first, *(first.clone() for _ in range(copies - 1))]
+            bias = self._randn(problem, 0, problem.n) if problem.bias else None
+            self._layers[problem] = _Layer(problem, weight, packed, bias=bias)
+        return self._layers[problem]
+
+    def _reference(self, layer: _Layer, m: int) -> Tensor:
+        """Expected output of the layer for a batch of m; also makes its input."""
+        if m not in layer.ref:
+            problem = layer.problem
+            layer.x[m] = self._randn(problem, m, m, problem.k)
+            layer.ref[m] = reference_output(layer.x[m], layer.weight, problem, layer.bias)
+        return layer.ref[m]
+
+    def _generator(self, stream: int) -> torch.Generator:
+        return torch.Generator(self._device).manual_seed(self._seed * 1_000_003 + stream)
+
+    def _randn(self, problem: Problem, stream: int, *shape: int) -> Tensor:
+        values = torch.randn(shape, generator=self._generator(stream), device=self._device)
+        return values.to(TORCH_DTYPES[problem.dtype])
+
+    def _dense_copies(self, layer: _Layer) -> int:
+        """Makes the cuBLAS baseline's weights: the same values in the problem's dtype."""
+        if not layer.dense:
+            problem = layer.problem
+            first = dequantize(layer.weight, problem).to(TORCH_DTYPES[problem.dtype])
+            copies = copies_for(first.numel() * 2, self._record.l2_bytes)
+            layer.dense = [first, *(first.clone() for _ in range(copies - 1))]
+        return len(layer.dense)
+
+    def _dense_product(self, layer: _Layer, m: int, copy: int) -> Tensor:
+        self._dense_copies(layer)
+        return torch.nn.functional.linear(layer.x[m], layer.dense[copy], layer.bias)
+
+    def _dense_into(self, layer: _Layer, m: int, copy: int) -> None:
+        self._dense_product(layer, m, copy)
+
+    def _floor_us(self, problem: Problem, m: int) -> float:
+        return floor_us(problem, m, self._record.read_gbps, self._record.tensor_tflops)
+
+
+def _screen(graph: TimedGraph, seconds: float, stop_above_us: float | None) -> Timing:
+    estimate = graph.sample_us()
+    count = sample_count(estimate, graph.launches, seconds)
+    return Timing.of(graph.samples_us(count, warmups=1, stop_above_us=stop_above_us))
+
+
+def _measure_device(index: int) -> DeviceRecord:
+    facts = device_facts(index)
+    ceilings = measure_ceilings(arch_of_capability(*facts.capability), facts.num_sms)
+    return DeviceRecord(
+        name=facts.name,
+        capability=f"{facts.capability[0]}.{facts.capability[1]}",
+        num_sms=facts.num_sms,
+        smem_optin_bytes=facts.smem_optin_bytes,
+        l2_bytes=facts.l2_bytes,
+        memory_bytes=facts.memory_bytes,
+        uuid=facts.uuid,
+        power_limit_w=Clocks.of_device(facts.uuid).power_limit_w(),
+        measured=True,
+        **asdict(ceilings),
+    )
+
+
+def create(options: dict[str, Any]) -> GpuEvaluator:
+    """Factory for search.worker: options "index", "seed" and, where known, "ceilings"."""
+    stored = options.get("ceilings")
+    ceilings = DeviceRecord(**stored) if stored else None
+    return GpuEvaluator(int(options.get("index", 0)), int(options.get("seed", 0)), ceilings)
