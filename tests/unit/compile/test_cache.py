@@ -1,0 +1,243 @@
+"""The compile cache with a fake compiler: keys, races between processes, damage, refusals."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ptxgen import cache as cache_module
+from ptxgen.cache import CompileCache, cache_key
+from ptxgen.compile import CompiledKernel
+from ptxgen.errors import CacheError, CompileError
+from ptxgen.outcome import Resources
+from ptxgen.source import KernelSource, LaunchPlan
+
+PLAN = LaunchPlan(
+    threads=128, smem_bytes=1024, block_m=8, block_n=64, n_tiles=1, split_k=1, pdl=False
+)
+SOURCE = KernelSource("// a kernel: ä\n", "sm_90a", PLAN)
+FILES = ("kernel.cu", "kernel.cubin", "kernel.ptx", "log.txt", "build.json")
+SPAWN = multiprocessing.get_context("spawn")
+
+
+class MarkingCompiler:
+    """Pretends to compile, and leaves one marker file a call."""
+
+    def __init__(self, markers: Path, seconds: float = 0.0) -> None:
+        self.markers = markers
+        self.seconds = seconds
+
+    def __call__(self, source: KernelSource) -> CompiledKernel:
+        (self.markers / uuid.uuid4().hex).touch()
+        time.sleep(self.seconds)
+        return CompiledKernel(
+            cubin=b"\x7fELF" + source.text.encode() * 1000,
+            ptx="// ptx ä",
+            log="ptxas info",
+            resources=Resources(40, 0, 2048, 1.5),
+            entry=source.entry,
+            arch=source.arch,
+            source_digest=source.digest(),
+            nvrtc="13.5",
+        )
+
+    def calls(self) -> int:
+        return len(list(self.markers.iterdir()))
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> MarkingCompiler:
+    markers = tmp_path / "markers"
+    markers.mkdir()
+    return MarkingCompiler(markers)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, compiler: MarkingCompiler) -> CompileCache:
+    return CompileCache(tmp_path / "cache", compiler, "13.5")
+
+
+def test_a_miss_compiles_and_a_hit_does_not(cache: CompileCache, compiler: MarkingCompiler) -> None:
+    assert cache.get(SOURCE) is None
+    first = cache.get_or_compile(SOURCE)
+    second = cache.get_or_compile(SOURCE)
+    third = cache.get(SOURCE)
+    assert third is not None
+    assert (first.hit, second.hit, third.hit) == (False, True, True)
+    assert first.compiled == second.compiled == third.compiled
+    assert compiler.calls() == 1
+    assert sorted(item.name for item in first.path.iterdir()) == sorted(FILES)
+    assert first.cubin_path.read_bytes() == first.compiled.cubin
+    assert (first.path / "kernel.cu").read_text() == SOURCE.text
+    build = json.loads((first.path / "build.json").read_text())
+    assert LaunchPlan.from_dict(build["plan"]) == PLAN
+    assert build["arch"] == "sm_90a"
+
+
+def test_a_lookup_writes_nothing(cache: CompileCache) -> None:
+    assert cache.get(SOURCE) is None
+    assert not cache.root.exists()
+
+
+def test_everything_that_matters_is_in_the_key() -> None:
+    changed = [
+        replace(SOURCE, text=SOURCE.text + " "),
+        replace(SOURCE, arch="sm_90"),
+        replace(SOURCE, entry="other"),
+        *(
+            replace(SOURCE, plan=replace(PLAN, **{name: value + 1}))
+            for name, value in PLAN.to_dict().items()
+        ),
+    ]
+    keys = {cache_key(SOURCE, "13.5"), cache_key(SOURCE, "13.4")}
+    keys |= {cache_key(source, "13.5") for source in changed}
+    assert len(keys) == 2 + len(changed)
+    assert cache_key(replace(SOURCE), "13.5") == cache_key(SOURCE, "13.5")
+
+
+def test_options_and_version_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cache_key(SOURCE, "13.5")
+    monkeypatch.setattr(cache_module, "OPTIONS", (*cache_module.OPTIONS, "--fmad=false"))
+    options = cache_key(SOURCE, "13.5")
+    monkeypatch.setattr(cache_module, "CACHE_VERSION", cache_module.CACHE_VERSION + 1)
+    assert len({before, options, cache_key(SOURCE, "13.5")}) == 3
+
+
+def test_parts_that_read_alike_when_joined_differ() -> None:
+    """Text moved from one part into the next gives another key."""
+    one = KernelSource("b", "sm_90", PLAN, "a|1|")
+    two = KernelSource("|1|b", "sm_90", PLAN, "a")
+    assert cache_key(one, "13") != cache_key(two, "13")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", ["truncated", "changed", "missing", "empty"])
+def test_a_damaged_entry_is_rebuilt(
+    cache: CompileCache, compiler: MarkingCompiler, name: str, damage: str
+) -> None:
+    entry = cache.get_or_compile(SOURCE)
+    file = entry.path / name
+    whole = file.read_bytes()
+    if damage == "missing":
+        file.unlink()
+    else:
+        changed = {"truncated": whole[:-2], "changed": b"{" + whole, "empty": b""}[damage]
+        file.write_bytes(changed)
+    assert cache.get(SOURCE) is None
+    again = cache.get_or_compile(SOURCE)
+    assert not again.hit
+    assert compiler.calls() == 2
+    assert cache.get_or_compile(SOURCE).hit
+    assert file.read_bytes() == whole or name == "build.json"
+    assert not list(cache.root.rglob(".tmp-*"))
+
+
+def test_a_failed_compile_leaves_nothing(tmp_path: Path) -> None:
+    def refuse(source: KernelSource) -> CompiledKernel:
+        raise CompileError("no")
+
+    cache = CompileCache(tmp_path / "cache", refuse, "13.5")
+    with pytest.raises(CompileError):
+        cache.get_or_compile(SOURCE)
+    assert not [item for item in cache.root.rglob("*") if item.suffix != ".lock" and item.is_file()]
+    # and the lock is free again
+    with pytest.raises(CompileError):
+        cache.get_or_compile(SOURCE)
+
+
+def race(root: Path, markers: Path, start_at: float, results: object) -> None:
+    cache = CompileCache(root, MarkingCompiler(markers, seconds=0.3), "13.5")
+    time.sleep(max(0.0, start_at - time.time()))
+    entry = cache.get_or_compile(SOURCE)
+    results.put((entry.hit, entry.compiled, entry.cubin_path.read_bytes()))  # type: ignore[attr-defined]
+
+
+def test_eight_racing_processes_compile_once(tmp_path: Path, compiler: MarkingCompiler) -> None:
+    results = SPAWN.Queue()
+    arguments = (tmp_path / "cache", compiler.markers, time.time() + 3, results)
+    processes = [SPAWN.Process(target=race, args=arguments) for _ in range(8)]
+    for process in processes:
+        process.start()
+    found = [results.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join(timeout=60)
+    assert [process.exitcode for process in processes] == [0] * 8
+    assert compiler.calls() == 1
+    assert sorted(hit for hit, _, _ in found) == [False] + [True] * 7
+    expected = MarkingCompiler(compiler.markers)(SOURCE)
+    assert all(compiled == expected and data == expected.cubin for _, compiled, data in found)
+
+
+def write_and_stall(root: Path, markers: Path, at_file: str) -> None:
+    """Compiles, and stops for good once it has written one of the files."""
+    write = cache_module._write_durably
+
+    def stalling(path: Path, data: bytes) -> None:
+        write(path, data)
+        if path.name == at_file:
+            (root / "stalled").touch()
+            time.sleep(600)
+
+    cache_module._write_durably = stalling
+    CompileCache(root, MarkingCompiler(markers), "13.5").get_or_compile(SOURCE)
+
+
+@pytest.mark.parametrize("at_file", ["kernel.cu", "build.json"])
+def test_a_writer_that_is_killed_midway_leaves_no_entry(
+    cache: CompileCache, compiler: MarkingCompiler, at_file: str
+) -> None:
+    arguments = (cache.root, compiler.markers, at_file)
+    process = SPAWN.Process(target=write_and_stall, args=arguments)
+    process.start()
+    deadline = time.time() + 60
+    while not (cache.root / "stalled").exists():
+        assert time.time() < deadline
+        time.sleep(0.02)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(timeout=60)
+    assert list(cache.root.rglob(".tmp-*"))
+    assert cache.get(SOURCE) is None
+    entry = cache.get_or_compile(SOURCE)  # the dead process's lock is free
+    assert not entry.hit
+    assert cache.get_or_compile(SOURCE).hit
+    assert not list(cache.root.rglob(".tmp-*"))
+
+
+@pytest.mark.parametrize("where", ["root", "parent"])
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, compiler: MarkingCompiler, where: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    root = file if where == "root" else file / "cache"
+    with pytest.raises(CacheError, match=rf"{root}.*PTXTUNE_CACHE_DIR"):
+        CompileCache(root, compiler, "13.5").get_or_compile(SOURCE)
+    assert compiler.calls() == 0
+
+
+def test_a_full_disk_leaves_nothing_half_written(
+    cache: CompileCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = cache_module._write_durably
+
+    def full(path: Path, data: bytes) -> None:
+        if path.name == "kernel.ptx":
+            path.write_bytes(data[:3])
+            raise OSError(28, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(cache_module, "_write_durably", full)
+    with pytest.raises(CacheError, match="No space left on device"):
+        cache.get_or_compile(SOURCE)
+    assert not list(cache.root.rglob("kernel.*"))
+    monkeypatch.undo()
+    assert not cache.get_or_compile(SOURCE).hit
