@@ -132,6 +132,7 @@ class WinnerRecord:
 class Level(StrEnum):
     """How an answer relates to the question, best first."""
 
+    PINNED = "pinned"  # forced by the user; the database was not asked
     EXACT = "exact"  # this device, problem and bucket
     NEAREST_BUCKET = "nearest_bucket"  # this device and problem, another M
     SAME_FAMILY = "same_family"  # another device of the same compute capability

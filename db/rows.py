@@ -21,6 +21,7 @@ from ptxgen.families import config_from_dict
 from ptxgen.outcome import Outcome, Resources, Status
 from ptxgen.problem import Problem
 
+TIMED_STATUSES = (Status.OK, Status.PREDICTED)
 DEVICE_FIELDS = tuple(item.name for item in fields(DeviceRecord))
 
 
@@ -61,30 +62,33 @@ def run_record(row: Run) -> RunRecord:
 
 def outcome_fault(outcome: Outcome) -> str:
     """Why an outcome cannot be stored as a trial's end; empty where it can."""
-    numbers = (outcome.spread, outcome.rel_err, outcome.floor_us, *outcome.samples_us)
     if outcome.status is Status.STARTED:
         return "status started is not an end"
-    if outcome.status in (Status.OK, Status.PREDICTED):
-        time_us = outcome.time_us
-        if time_us is None or not math.isfinite(time_us) or time_us <= 0:
-            return f"status {outcome.status.value} needs a positive time, not {time_us}"
+    if outcome.status not in TIMED_STATUSES:
+        return ""
+    time_us = outcome.time_us
+    if time_us is None or not math.isfinite(time_us) or time_us <= 0:
+        return f"status {outcome.status.value} needs a positive time, not {time_us}"
+    numbers = (outcome.spread, outcome.rel_err, outcome.floor_us, *outcome.samples_us)
     if not all(math.isfinite(number) for number in numbers if number is not None):
-        return "its samples, spread, error or floor are not finite"
+        return "its samples, spread, error or floor are not all finite"
     return ""
 
 
 def outcome_values(outcome: Outcome) -> dict[str, Any]:
-    """Column values of an outcome; only ok and predicted trials have a time."""
-    timed = outcome.status in (Status.OK, Status.PREDICTED)
+    """Column values of an outcome; only ok and predicted trials have a time.
+
+    A failed trial may carry NaN or infinity (the error of a wrong result): stored as NULL.
+    """
     resources = outcome.resources
     return {
         "status": outcome.status.value,
         "message": outcome.message,
-        "time_us": outcome.time_us if timed else None,
-        "spread": outcome.spread,
-        "samples_us": list(outcome.samples_us),
-        "rel_err": outcome.rel_err,
-        "floor_us": outcome.floor_us,
+        "time_us": outcome.time_us if outcome.status in TIMED_STATUSES else None,
+        "spread": _finite(outcome.spread),
+        "samples_us": [sample for sample in outcome.samples_us if math.isfinite(sample)],
+        "rel_err": _finite(outcome.rel_err),
+        "floor_us": _finite(outcome.floor_us),
         "clock_mhz": outcome.clock_mhz,
         "registers": resources.registers if resources else None,
         "spill_bytes": resources.spill_bytes if resources else None,
@@ -151,6 +155,10 @@ def winner_record(row: Winner) -> WinnerRecord | None:
         protocol_version=trial.protocol_version,
         layout_version=trial.layout_version,
     )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _known_config(data: dict[str, Any]) -> KernelConfig | None:
