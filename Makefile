@@ -1,0 +1,42 @@
+# One command for each job. Each sets up .venv first, once.
+#   make tune    run the main job (options: make tune ARGS="--gpu a100")
+#   make test    every test that this machine can run, with coverage
+#   make lint    ruff and mypy         make format   apply ruff's format and fixes
+# PYTHON names the interpreter that .venv is made from.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+COVERED := ptxgen search db reports
+
+.PHONY: venv tune test lint format clean
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "ptxtune needs Python 3.11 or newer; name one with make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+tune: $(STAMP)
+	$(BIN)/ptxtune tune --n 4096 --k 4096 --m 1,8,16 --budget quick $(ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 $(addprefix --cov=,$(COVERED)) --cov-report=term:skip-covered \
+	  --cov-fail-under=85 $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
