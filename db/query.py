@@ -129,9 +129,9 @@ def finished(
 
 def outcomes_by_status(database: Database, run_id: int) -> dict[Status, int]:
     """How many of a run's attempts ended how; statuses that did not occur are left out."""
-    query = select(Trial.status, func.count()).where(Trial.run_id == run_id)
+    query = select(Trial.status, func.count()).where(Trial.run_id == run_id).group_by(Trial.status)
     with database.reading() as session:
-        counts = dict(session.execute(query.group_by(Trial.status)).tuples().all())
+        counts = {row[0]: row[1] for row in session.execute(query)}
     return {status: counts[status.value] for status in Status if status.value in counts}
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from db_samples import H200, PROBLEM, SM90A, TOOLCHAIN, FakeConfig, FakeFamily
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import Engine, create_engine, make_url, text
 
+from db.models import Base, Meta
 from db.records import DeviceRecord, Protocol
 from db.session import Database, open_database
 from db.store import Store
@@ -19,29 +22,68 @@ from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
 
 
-def _postgres_schema() -> Iterator[str]:
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the schema and nothing else: copying it is cheaper than migrating again."""
+    path = tmp_path_factory.mktemp("template") / "empty.db"
+    open_database(path).close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_engine() -> Iterator[Engine]:
+    """The server that PTXTUNE_TEST_POSTGRES names; skips where it names none."""
     server = env.TEST_POSTGRES.get()
     if not server:
         pytest.skip(f"{env.TEST_POSTGRES.name} names no PostgreSQL server")
     url = make_url(server).set(drivername="postgresql+psycopg")
-    schema = f"ptxtune_{uuid.uuid4().hex}"
-    admin = create_engine(url, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE SCHEMA {schema}"))
-    scoped = url.update_query_dict({"options": f"-csearch_path={schema}"})
-    yield scoped.render_as_string(hide_password=False)
-    with admin.connect() as connection:
-        connection.execute(text(f"DROP SCHEMA {schema} CASCADE"))
-    admin.dispose()
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    yield engine
+    engine.dispose()
+
+
+@contextmanager
+def _schema(engine: Engine) -> Iterator[str]:
+    """URL of a new, empty schema of the server, dropped at the end."""
+    name = f"ptxtune_{uuid.uuid4().hex}"
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE SCHEMA {name}"))
+        scoped = engine.url.update_query_dict({"options": f"-csearch_path={name}"})
+        yield scoped.render_as_string(hide_password=False)
+        connection.execute(text(f"DROP SCHEMA {name} CASCADE"))
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres_engine: Engine) -> Iterator[str]:
+    """One schema with our tables for all tests of the session; emptied after each."""
+    with _schema(postgres_engine) as url:
+        open_database(url).close()
+        yield url
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """What open_database takes: a database of ours without any rows."""
+    if request.param == "sqlite":
+        path = tmp_path / "tune.db"
+        shutil.copy(request.getfixturevalue("sqlite_template"), path)
+        yield str(path)
+        return
+    url = request.getfixturevalue("postgres_url")
+    yield url
+    tables = [name for name in Base.metadata.tables if name != Meta.__tablename__]
+    with open_database(url) as opened, opened.engine.begin() as connection:
+        connection.execute(text(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY"))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def fresh_target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """What open_database takes: a path of no file yet, or the URL of an empty schema."""
     if request.param == "sqlite":
-        yield str(tmp_path / "tune.db")
-    else:
-        yield from _postgres_schema()
+        yield str(tmp_path / "fresh.db")
+        return
+    with _schema(request.getfixturevalue("postgres_engine")) as url:
+        yield url
 
 
 @pytest.fixture
