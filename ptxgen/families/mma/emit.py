@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ptxgen.arch import ArchSpec
 from ptxgen.errors import ConfigError
 from ptxgen.families.mma import compute, dequant, epilogue, loads
@@ -32,11 +34,8 @@ def emit(problem: Problem, config: MmaConfig, arch: ArchSpec) -> KernelSource:
     if reasons:
         raise ConfigError(f"{config.key()} is illegal for {problem.key()}: {'; '.join(reasons)}.")
     shape = Shape(problem, config)
-    text = "\n".join(
+    code = "\n".join(
         [
-            _header(shape, arch),
-            TYPES,
-            _constants(shape),
             render_all(_instructions(shape, arch), arch),
             "",
             dequant.device_function(shape),
@@ -44,6 +43,7 @@ def emit(problem: Problem, config: MmaConfig, arch: ArchSpec) -> KernelSource:
             _kernel(shape, arch),
         ]
     )
+    text = "\n".join([_header(shape, arch), TYPES, _constants(shape, code), code])
     return KernelSource(text=text, arch=arch.name, plan=plan(shape, arch))
 
 
@@ -72,7 +72,8 @@ def _header(shape: Shape, arch: ArchSpec) -> str:
 """
 
 
-def _constants(shape: Shape) -> str:
+def _constants(shape: Shape, code: str) -> str:
+    """Declarations of the constants that the code uses; an enum takes no memory."""
     problem, config, layout = shape.problem, shape.config, shape.layout
     groups = layout.groups_per_block
     rows = [
@@ -115,12 +116,13 @@ def _constants(shape: Shape) -> str:
             ("BLOCK_SCALE_BYTES", layout.scale_bytes, "scales of a block"),
         ]
     lines = [
-        f"constexpr int {name} = {value};{f'  // {what}' if what else ''}"
+        f"enum : int {{ {name} = {value} }};{f'  // {what}' if what else ''}"
         for name, value, what in rows
+        if re.search(rf"\b{name}\b", code)
     ]
     if problem.whole_k:
         lines.append(
-            f"constexpr u64 TABLE_OFFSET = {layout.blocks_bytes}ull;  // scales of the whole-K groups"
+            f"enum : u64 {{ TABLE_OFFSET = {layout.blocks_bytes} }};  // scales of the whole-K groups"
         )
     return "\n".join([*lines, ""])
 

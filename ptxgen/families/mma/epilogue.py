@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxgen.families.mma.shape import Shape
+from ptxgen.families.mma.shape import RED_PAD, Shape
 from ptxgen.ptx import global_memory, packed16
 from ptxgen.ptx.instruction import Instruction
 
@@ -58,7 +58,7 @@ def _to_shared(shape: Shape) -> str:
   // ---- fragments to shared memory, one FP32 tile for each warp along K ---------------------------
   __syncthreads();  // the ring is done with: its memory serves the reduction
   float* tile = (float*)smem;
-  constexpr int TILE_ROW = BLOCK_N + {4};
+  constexpr int TILE_ROW = BLOCK_N + {RED_PAD};
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb)
 #pragma unroll
@@ -126,12 +126,12 @@ def _split_reduction() -> str:
     if (m_first + token < m)
       st_partial(partials + blockIdx.z * (BLOCK_M * BLOCK_N) + i * 4, sum_over_warps(token, feature));
   }
-  __shared__ u32 arrived_before;
+  u32* arrived_before = (u32*)smem;
   __threadfence();
+  __syncthreads();  // all partials are out, and the tiles in shared memory are done with
+  if (tid == 0) *arrived_before = arrive_on_tile(counter);  // wraps to 0 for the next launch
   __syncthreads();
-  if (tid == 0) arrived_before = arrive_on_tile(counter);  // wraps to 0: ready for the next launch
-  __syncthreads();
-  if (arrived_before != SPLIT_K - 1) return;
+  if (*arrived_before != SPLIT_K - 1) return;
   __threadfence();
   for (int i = tid; i < BLOCK_M * BLOCK_N / 4; i += THREADS) {
     const int token = i / (BLOCK_N / 4), feature = i % (BLOCK_N / 4) * 4;

@@ -48,10 +48,11 @@ def _x_setup(shape: Shape) -> str:
         span, thread, base = "WARP_K", "lane", "warp_k * WARP_K"
     else:
         span, thread, base = "BLOCK_K", "tid", "0"
+    long_rows = shape.x_threads % shape.x_chunks != 0
+    x_threads = f"  constexpr int X_THREADS = {shape.x_threads};\n" if long_rows else ""
     return f"""\
   constexpr int X_CHUNKS = {span} / 8;                  // 16-byte chunks of a row
-  constexpr int X_THREADS = {"32" if shape.private else "THREADS"};
-  const int x_row = {thread} / X_CHUNKS, x_chunk = {thread} % X_CHUNKS;
+{x_threads}  const int x_row = {thread} / X_CHUNKS, x_chunk = {thread} % X_CHUNKS;
   const int x_k = {base} + x_chunk * 8;                 // first input of this thread's chunk
   const u8* x_source = x + 2 * ((u64)(m_first + x_row) * ldx + first_stage * BLOCK_K + x_k);
   const u32 x_slab = smem_base + X_OFFSET + (x_k / 64) * (BLOCK_M * 128);

@@ -10,7 +10,7 @@ from ptxgen.families.mma.shape import Shape
 from ptxgen.problem import Problem
 from ptxgen.weights.layout import BLOCK_K
 
-MAX_ACCUMULATORS = 160
+MAX_ACCUMULATORS = 112
 """Of 255 registers; the rest hold fragments and addresses. Above it every config tried spilled."""
 
 MAX_GRID_Y = 65535

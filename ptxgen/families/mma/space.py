@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from ptxgen.arch import ArchSpec
+from ptxgen.errors import ConfigError
 from ptxgen.families.mma.config import KNOBS, MmaConfig
 from ptxgen.families.mma.rules import violations
 from ptxgen.problem import Problem
@@ -46,5 +47,35 @@ def _wasteful(config: MmaConfig) -> bool:
 
 
 def default_config(problem: Problem, arch: ArchSpec, m: int, num_sms: int) -> MmaConfig:
-    """A safe, decent config for a batch of m without any tuning."""
-    raise NotImplementedError
+    """A safe, decent config for a batch of m without any tuning.
+
+    Raises:
+        ConfigError: nothing of the ladder below is legal (no such problem is known).
+    """
+    for config in _default_ladder(problem, m, num_sms):
+        if not violations(problem, config, arch):
+            return config
+    raise ConfigError(
+        f"no default config of family 'mma' is legal for {problem.key()} at M = {m} on {arch.name}; "
+        f"run ptxtune space to see the rules."
+    )
+
+
+def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[MmaConfig]:
+    """Defaults from the most to the least demanding; the first legal one is taken."""
+    scale_on = "accumulators" if problem.whole_k or m <= 16 else "weights"
+    if m <= 16:
+        block_m = min(size for size in (1, 2, 4, 8, 16) if size >= m or size == 16)
+        tiles = problem.n // 64
+        narrow, wide = (32, 64) if tiles < num_sms else (64, 32)
+        for warp_n, warps_k, num_stages in product((narrow, wide, 16), (8, 4, 2, 1), (4, 3, 2)):
+            yield MmaConfig(
+                block_m, block_m, warp_n, warp_n, 128 * warps_k, warps_k, num_stages, 1,
+                scale_on, True, 1,
+            )  # fmt: skip
+        return
+    block_m = min(size for size in (32, 64, 128) if size >= m or size == 128)
+    for block_n, num_stages in product((128, 64), (3, 2)):
+        yield MmaConfig(
+            block_m, 32, block_n, 32, 128, 1, num_stages, 1, scale_on, True, 1
+        )  # fmt: skip
