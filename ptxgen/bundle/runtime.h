@@ -356,7 +356,7 @@ static inline void ptxtune_workspace_regions(const ptxtune_bundle *bundle, int m
     *counters = *partials = 0;
     for (i = 0; i < bundle->num_buckets; i++) {
         const ptxtune_bucket *bucket = &bundle->buckets[i];
-        int last = i + 1 == bundle->num_buckets || bucket->m_max > m_cap;
+        int last = i + 1 == bundle->num_buckets || bucket->m_max >= m_cap;
         int m = last ? m_cap : bucket->m_max; /* both regions grow with m */
         size_t counter = ptxtune_counter_bytes(bucket, m);
         size_t partial = ptxtune_partial_bytes(bucket, m);

@@ -84,10 +84,10 @@ def write_bundle(out_dir: Path | str, spec: BundleSpec, force: bool = False) -> 
     """
     target = Path(out_dir).expanduser().absolute()
     _check_spec(spec)
-    _check_target(target, force)
-    contents = _contents(spec)
     staging: Path | None = None
     try:
+        _check_target(target, force)
+        contents = _contents(spec)
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         _write_files(staging, contents)
