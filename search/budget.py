@@ -1,0 +1,69 @@
+"""Budget: how long one problem x bucket x protocol is searched, in measured trials and seconds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from ptxgen.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of one search; the first one reached ends it, before its finals.
+
+    Attributes:
+        trials: candidates that reach the GPU; duplicates and failed compiles do not count.
+        seconds: wall seconds.
+    """
+
+    trials: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.trials is not None and self.trials < 1:
+            raise ConfigError(f"a budget of {self.trials} trials measures nothing; give 1 or more.")
+        if self.seconds is not None and not 0 < self.seconds < float("inf"):
+            raise ConfigError(f"a budget of {self.seconds} seconds is no time; give more than 0.")
+
+
+PRESETS: dict[str, Budget] = {
+    "quick": Budget(trials=120, seconds=45.0),
+    "full": Budget(trials=2000, seconds=900.0),
+}
+"""quick stays under a minute with the finals; full looks at a few thousand configs."""
+
+
+def budget_named(
+    name: str = "quick", trials: int | None = None, seconds: float | None = None
+) -> Budget:
+    """A preset, or explicit limits, which replace the preset altogether.
+
+    Raises:
+        ConfigError: an unknown preset, or limits that allow nothing.
+    """
+    if trials is not None or seconds is not None:
+        return Budget(trials, seconds)
+    if name not in PRESETS:
+        raise ConfigError(f"budget {name!r} is not known; choose one of {', '.join(PRESETS)}.")
+    return PRESETS[name]
+
+
+class Meter:
+    """Counts what a search has used. The clock starts at construction."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._begin = time.monotonic()
+        self.trials = 0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._begin
+
+    def exhausted(self, pending: int = 0) -> bool:
+        """Whether no further candidate may start, `pending` ones being under way already."""
+        budget = self._budget
+        if budget.trials is not None and self.trials + pending >= budget.trials:
+            return True
+        return budget.seconds is not None and self.seconds >= budget.seconds

@@ -1,0 +1,83 @@
+"""The failure ledger: how many candidates failed how, with a named worst one to reproduce each class."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass, replace
+
+from ptxgen.config import KernelConfig
+from ptxgen.outcome import Outcome, Status
+from search.events import Task
+
+GOOD = frozenset({Status.OK, Status.PREDICTED, Status.STARTED})
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One failure class.
+
+    Attributes:
+        status: the class.
+        count: candidates that ended so.
+        task: of the worst one.
+        config: of the worst one; None for a baseline.
+        message: of the worst one.
+        reproduce: command line that runs the worst one alone.
+    """
+
+    status: Status
+    count: int
+    task: Task
+    config: KernelConfig | None
+    message: str
+    reproduce: str
+
+
+class Ledger:
+    """Collects failures; entries() gives them in the order of the classes."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Status, LedgerEntry] = {}
+        self._badness: dict[Status, float] = {}
+
+    def add(self, task: Task, config: KernelConfig | None, outcome: Outcome) -> None:
+        """Counts an outcome where it is a failure."""
+        if outcome.status in GOOD:
+            return
+        found = self._entries.get(outcome.status)
+        badness = _badness(outcome)
+        if found is not None and badness <= self._badness[outcome.status]:
+            self._entries[outcome.status] = replace(found, count=found.count + 1)
+            return
+        count = 1 if found is None else found.count + 1
+        self._badness[outcome.status] = badness
+        self._entries[outcome.status] = LedgerEntry(
+            outcome.status, count, task, config, outcome.message, reproducer(task, config)
+        )
+
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """The classes that occurred."""
+        return tuple(self._entries[status] for status in Status if status in self._entries)
+
+
+def reproducer(task: Task, config: KernelConfig | None) -> str:
+    """The command line that runs one candidate alone, quoted for a POSIX shell."""
+    problem = task.problem
+    words = ["ptxtune", "one", "--n", str(problem.n), "--k", str(problem.k)]
+    words += ["--group", str(-1 if problem.whole_k else problem.group_size)]
+    words += ["--dtype", problem.dtype, "--zero", problem.zero]
+    words += ["--bias"] if problem.bias else []
+    words += ["--m", str(task.m), "--protocol", task.protocol.value]
+    if config is not None:
+        words += ["--config", json.dumps(config.to_dict())]
+    return shlex.join(words)
+
+
+def _badness(outcome: Outcome) -> float:
+    """What makes an offender the worst of its class; 0 where its class has no measure."""
+    if outcome.status is Status.WRONG and outcome.rel_err is not None:
+        return outcome.rel_err if outcome.rel_err == outcome.rel_err else float("inf")
+    if outcome.status is Status.SPILLED and outcome.resources is not None:
+        return float(outcome.resources.spill_bytes)
+    return 0.0
