@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from db_samples import H200, PROBLEM, SM90A, TOOLCHAIN, FakeConfig, FakeFamily
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, make_url, text
 
 from db.models import Base, Meta
 from db.records import DeviceRecord, Protocol
@@ -84,6 +84,16 @@ def fresh_target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
         return
     with _schema(request.getfixturevalue("postgres_engine")) as url:
         yield url
+
+
+@pytest.fixture
+def postgres_schema(postgres_engine: Engine) -> Iterator[tuple[str, Connection]]:
+    """An empty schema: its URL, and a connection inside it for another application's tables."""
+    with _schema(postgres_engine) as url:
+        engine = create_engine(url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            yield url, connection
+        engine.dispose()
 
 
 @pytest.fixture

@@ -1,0 +1,72 @@
+"""Writes a small database of the current schema: python tests/unit/db/golden_database.py FILE.
+
+Run once for each schema revision, before its release; the file is then kept as
+tests/golden/schema_<revision>.db and never written again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from db_samples import H200, TOOLCHAIN
+
+from db.records import Protocol
+from db.session import open_database
+from db.store import Store
+from ptxgen.families.mma.config import KNOBS, MmaConfig
+from ptxgen.outcome import Outcome, Resources, Status
+from ptxgen.problem import Problem
+
+CONFIG = MmaConfig.from_knobs({name: choices[0] for name, choices in KNOBS.items()})
+PROBLEM = Problem(4096, 4096, group_size=64, dtype="bf16", zero="int", bias=True)
+STARTED_AT = "2025-01-02 03:04:05.000000"
+OK = Outcome(
+    Status.OK,
+    time_us=5.25,
+    spread=0.0125,
+    samples_us=(5.0, 5.25, 5.5),
+    rel_err=3.5e-4,
+    resources=Resources(64, 0, 98304, 71.5),
+    floor_us=2.5,
+    clock_mhz=1830,
+)
+BASELINE = Outcome(Status.OK, time_us=9.25)
+PREDICTED = Outcome(Status.PREDICTED, time_us=3.0, resources=Resources(64, 0, 98304))
+
+
+def write(path: Path) -> None:
+    """One run with a trial of every outcome class, a baseline, two winners."""
+    with open_database(path) as database:
+        store = Store(database)
+        run_id = store.start_run(H200, TOOLCHAIN, {"budget": "quick", "m": [8]})
+        where = (run_id, PROBLEM, 8, Protocol.CHAINED)
+
+        def trial(outcome: Outcome) -> int:
+            trial_id = store.start_trial(*where, config=CONFIG, source_digest="ab" * 32)
+            store.end_trial(trial_id, outcome)
+            return trial_id
+
+        best = trial(OK)
+        predicted = trial(PREDICTED)
+        baseline = store.start_trial(*where, contender="cublas")
+        store.end_trial(baseline, BASELINE)
+        for status in Status:
+            if status not in (Status.STARTED, Status.OK, Status.PREDICTED):
+                trial(Outcome(status, f"why {status.value}"))
+        store.start_trial(*where, config=CONFIG, source_digest="cd" * 32)
+        store.set_winner(best, default_us=6.5, cublas_us=9.25, ties=(CONFIG,))
+        store.set_winner(predicted)
+        store.end_run(run_id)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for table in ("run", "trial"):  # of a process that is long gone, wherever this runs
+            connection.execute(f"UPDATE {table} SET owner = 'host/0/pid:[1]|1|1'")  # noqa: S608
+            connection.execute(f"UPDATE {table} SET started_at = '{STARTED_AT}'")  # noqa: S608
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("VACUUM")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
