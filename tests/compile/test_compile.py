@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
+import re
+import subprocess
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from ptxgen.arch import ARCHS
+from ptxgen.arch import ARCHS, RESERVED_SMEM_BYTES
 from ptxgen.cache import CacheEntry, CompileCache
 from ptxgen.compile import compile_source, nvrtc_path, nvrtc_version, supported_archs
 from ptxgen.errors import ArchError, CompileError
@@ -63,6 +66,32 @@ def test_every_arch_gets_a_cubin_of_its_own(arch: str) -> None:
     assert compiled.resources.smem_bytes == 64 * 4 + 1024
     assert compiled.resources.compile_ms > 0
     assert compiled.nvrtc == nvrtc_version()
+
+
+def cuobjdump() -> Path:
+    """The wheel's cuobjdump, an independent reader of cubins."""
+    spec = importlib.util.find_spec("nvidia.cu13")
+    places = list(spec.submodule_search_locations or []) if spec else []
+    found = [Path(place) / "bin" / "cuobjdump" for place in places]
+    if not found or not found[0].exists():
+        pytest.skip("nvidia-cuda-cuobjdump is not installed")
+    return found[0]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("text", [TEXT, SPILLS, LOCAL_ARRAY])
+def test_resources_are_those_that_cuobjdump_reads(tmp_path: Path, text: str, arch: str) -> None:
+    compiled = compile_source(KernelSource(text, arch, PLAN))
+    (tmp_path / "k.cubin").write_bytes(compiled.cubin)
+    command = [cuobjdump(), "--dump-resource-usage", tmp_path / "k.cubin"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    usage = dict(re.findall(r"(REG|STACK|SHARED):(\d+)", said))
+    assert compiled.resources.registers == int(usage["REG"])
+    assert (compiled.resources.spill_bytes > 0) == (int(usage["STACK"]) > 0)
+    assert compiled.resources.spill_bytes >= int(usage["STACK"])
+    # cuobjdump may add what the driver reserves for itself
+    static = compiled.resources.smem_bytes - PLAN.smem_bytes
+    assert int(usage["SHARED"]) in (static, static + RESERVED_SMEM_BYTES)
 
 
 @pytest.mark.parametrize(("text", "least"), [(SPILLS, 200), (LOCAL_ARRAY, 256)])

@@ -1,0 +1,98 @@
+"""KernelConfig and LaunchPlan: exact types, keys and digests, grids and workspaces by counting."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from ptxgen.config import KernelConfig
+from ptxgen.errors import ConfigError
+from ptxgen.source import KernelSource, LaunchPlan
+
+PLAN = LaunchPlan(
+    threads=128, smem_bytes=1024, block_m=8, block_n=64, n_tiles=5, split_k=3, pdl=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToyConfig(KernelConfig):
+    family: ClassVar[str] = "toy"
+
+    block_n: int
+    scale_on: str
+    streamed: bool
+
+
+TOY = ToyConfig(64, "weights", True)
+
+
+def test_a_config_reads_as_a_reproducer() -> None:
+    assert TOY.key() == "toy(block_n=64,scale_on=weights,streamed=True)"
+    assert TOY.to_dict() == {
+        "family": "toy",
+        "block_n": 64,
+        "scale_on": "weights",
+        "streamed": True,
+    }
+    knobs = {name: value for name, value in TOY.to_dict().items() if name != "family"}
+    assert ToyConfig.from_knobs(json.loads(json.dumps(knobs))) == TOY
+
+
+def test_equal_configs_have_equal_digests() -> None:
+    others = [replace(TOY, block_n=65), replace(TOY, scale_on="x"), replace(TOY, streamed=False)]
+    assert ToyConfig(64, "weights", True).digest() == TOY.digest()
+    assert len({config.digest() for config in [TOY, *others]}) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"block_n": "64"}, "block_n = '64' must be of type int"),
+        ({"block_n": True}, "block_n = True must be of type int"),
+        ({"streamed": 1}, "streamed = 1 must be of type bool"),
+        ({"block_n": 64.0}, "must be of type int"),
+        ({"scale_on": None}, "must be of type str"),
+        ({"extra": 1}, r"unknown knobs \['extra'\]"),
+    ],
+)
+def test_wrong_knobs_are_refused(change: dict[str, Any], match: str) -> None:
+    knobs = {"block_n": 64, "scale_on": "weights", "streamed": True} | change
+    with pytest.raises(ConfigError, match=match):
+        ToyConfig.from_knobs(knobs)
+
+
+def test_a_missing_knob_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"lacks \['scale_on', 'streamed'\]"):
+        ToyConfig.from_knobs({"block_n": 64})
+
+
+@pytest.mark.parametrize("m", [1, 7, 8, 9, 16, 17, 1000])
+def test_the_grid_covers_every_output_once(m: int) -> None:
+    tiles = len(range(0, m, PLAN.block_m)) * PLAN.n_tiles
+    x, y, z = PLAN.grid(m)
+    assert x * y * z == tiles * PLAN.split_k
+    assert PLAN.m_tiles(m) * PLAN.block_m >= m > (PLAN.m_tiles(m) - 1) * PLAN.block_m
+    partials = tiles * PLAN.split_k * PLAN.block_m * PLAN.block_n * 4
+    assert PLAN.workspace_bytes(m) == PLAN.counter_bytes(m) + partials
+    assert PLAN.counter_bytes(m) % 256 == 0
+    assert 0 <= PLAN.counter_bytes(m) - 4 * tiles < 256
+
+
+def test_nothing_to_reduce_needs_no_workspace() -> None:
+    whole = replace(PLAN, split_k=1)
+    assert [whole.workspace_bytes(m) for m in (0, 1, 100)] == [0, 0, 0]
+    assert PLAN.workspace_bytes(0) == PLAN.counter_bytes(0) == 0
+
+
+def test_a_plan_survives_json() -> None:
+    assert LaunchPlan.from_dict(json.loads(json.dumps(PLAN.to_dict()))) == PLAN
+
+
+def test_a_sources_digest_is_of_arch_and_text() -> None:
+    source = KernelSource("text", "sm_80", PLAN)
+    assert source.digest() == replace(source, plan=replace(PLAN, threads=32)).digest()
+    different = [replace(source, text="text "), replace(source, arch="sm_86")]
+    assert len({item.digest() for item in [source, *different]}) == 3
