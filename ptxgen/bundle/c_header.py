@@ -53,8 +53,11 @@ def runs_on_exactly(arch: ArchSpec) -> bool:
 
 
 def _banner(manifest: Manifest) -> str:
-    how = "predicted, never run on a GPU" if manifest.predicted else f"on {manifest.device.name}"
+    how = f"on {manifest.device.name}" if manifest.measured else "never measured on a GPU"
+    if manifest.predicted:
+        how = f"predicted for {manifest.device.name}, never measured on a GPU"
     return (
+        "/* SPDX-License-Identifier: Apache-2.0 */\n"
         f"/* W4A16 kernels of {manifest.problem.key()} for {manifest.arch}, tuned by ptxtune\n"
         f"   {manifest.toolchain.ptxtune} ({how}). Part 1 is the runtime,\n"
         f"   part 2 the packer, part 3 this bundle: {bundle_symbol(manifest)}.\n"

@@ -133,8 +133,13 @@ class Manifest:
 
     @property
     def predicted(self) -> bool:
-        """True where any bucket's config was never measured on a GPU."""
-        return any(b.measurement is None or b.measurement.predicted for b in self.buckets)
+        """True where the time of any bucket comes from the model instead of a GPU."""
+        return any(b.measurement is not None and b.measurement.predicted for b in self.buckets)
+
+    @property
+    def measured(self) -> bool:
+        """True where every bucket was measured on a GPU."""
+        return all(b.measurement is not None and not b.measurement.predicted for b in self.buckets)
 
     def bucket_for(self, m: int) -> Bucket:
         """The kernel of a batch: smallest m_max >= m, and the last one for anything above."""
@@ -148,6 +153,7 @@ class Manifest:
             "schema": SCHEMA,
             "created_at": self.created_at,
             "predicted": self.predicted,
+            "measured": self.measured,
             "problem": self.problem.to_dict(),
             "problem_key": self.problem.key(),
             "arch": self.arch,

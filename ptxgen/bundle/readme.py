@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from ptxgen.bundle import words
 from ptxgen.bundle.manifest import Bucket, Manifest
 
@@ -10,11 +12,15 @@ PREDICTED_NOTE = """\
 > a model of {device}. Times below are the model's. Tune on the GPU itself for measured ones.
 """
 
+UNTIMED_NOTE = """\
+> **Not measured.** At least one kernel below is a built-in default that nobody timed on {device}.
+"""
+
 TEXT = """\
 # W4A16 kernel {key} for {arch}
 
 y[M, N] = x[M, K] * W[N, K]^T{bias} with 4-bit W: N = {n}, K = {k}, group size {group}, {dtype}
-activations, {zero}. Tuned by ptxtune {version} {how} {device}.
+activations, {zero}. Made by ptxtune {version} {how} {device}.
 
 {note}
 {table}
@@ -47,9 +53,9 @@ example: example.c ptxtune_w4a16.h
 Load a `kernel.cubin` with the CUDA driver API and launch `{entry}` by `manifest.json`: arguments,
 launch geometry, workspace rule, packed layout and self-test are there in words and as formulas.
 
-Launch: {launch}
+{launch}
 
-Workspace: {workspace}
+{workspace}
 
 ## Files
 
@@ -67,7 +73,6 @@ Workspace: {workspace}
 def readme(manifest: Manifest) -> str:
     """The text of the bundle's README."""
     problem = manifest.problem
-    note = PREDICTED_NOTE.format(arch=manifest.arch, device=manifest.device.name)
     return TEXT.format(
         key=problem.key(),
         arch=manifest.arch,
@@ -79,17 +84,28 @@ def readme(manifest: Manifest) -> str:
         bias=" + bias" if problem.bias else "",
         bias_argument=", bias" if problem.bias else "",
         version=manifest.toolchain.ptxtune,
-        how="by prediction for" if manifest.predicted else "on",
+        how="and measured on" if manifest.measured else "for",
         device=manifest.device.name,
-        note=note if manifest.predicted else "",
+        note=_note(manifest),
         table=_table(manifest),
-        dispatch=words.DISPATCH["words"],
+        dispatch=_wrapped(words.DISPATCH["words"]),
         entry=manifest.entry,
-        launch=words.LAUNCH["words"],
-        workspace=words.WORKSPACE["words"],
+        launch=_wrapped(f"Launch: {words.LAUNCH['words']}"),
+        workspace=_wrapped(f"Workspace: {words.WORKSPACE['words']}"),
         rows=manifest.self_test.rows,
         folder="" if len(manifest.buckets) == 1 else "m*/",
     )
+
+
+def _note(manifest: Manifest) -> str:
+    if manifest.measured:
+        return ""
+    note = PREDICTED_NOTE if manifest.predicted else UNTIMED_NOTE
+    return note.format(arch=manifest.arch, device=manifest.device.name)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 100)
 
 
 def _table(manifest: Manifest) -> str:

@@ -32,10 +32,11 @@ LAUNCH: dict[str, Any] = {
 WORKSPACE: dict[str, Any] = {
     "words": "Needed only where split_k > 1: one uint32 counter for each tile (grid x * grid y), "
     f"padded to {COUNTER_ALIGN} bytes, then split_k FP32 partial tiles of block_m * block_n for "
-    "each. Zero the counters once before the first launch; every launch leaves them zero. One workspace must "
-    "not be used by two launches at once. A workspace that serves several m keeps its counters in "
-    "one fixed region in front, of the largest counter_bytes, and passes the kernel workspace + "
-    "largest_counter_bytes - counter_bytes(m), so that partials never lie where counters are read.",
+    "each. Zero the counters once before the first launch; every launch leaves them zero. One "
+    "workspace must not be used by two launches at once. A workspace that serves several m keeps "
+    "its counters in one fixed region in front, of the largest counter_bytes, and passes the "
+    "kernel workspace + largest_counter_bytes - counter_bytes(m), so that partials never lie "
+    "where counters are read.",
     "counter_bytes": f"(tiles * 4 + {COUNTER_ALIGN - 1}) / {COUNTER_ALIGN} * {COUNTER_ALIGN}",
     "workspace_bytes": "counter_bytes + tiles * split_k * block_m * block_n * 4",
     "tiles": "(m + block_m - 1) / block_m * n_tiles",

@@ -137,13 +137,16 @@ def test_predicted_kernels_say_so_everywhere(tmp_path: Path) -> None:
     readme = (folder / "README.md").read_text()
     assert "Predicted, not measured" in readme
     assert "3.25 us at M = 8 (predicted)" in readme
-    assert "predicted, never run" in (folder / "ptxtune_w4a16.h").read_text()[:500]
+    assert "(predicted for Fake GPU" in (folder / "ptxtune_w4a16.h").read_text()[:500]
 
 
 def test_measured_bundles_do_not_speak_of_predictions(tmp_path: Path) -> None:
     folder = small_bundle(tmp_path / "bundle", PROBLEM, (1, 8))
     readme = (folder / "README.md").read_text()
     assert "redicted" not in readme
+    assert "Not measured" not in readme
+    assert "measured on Fake GPU" in readme
+    assert verify(folder).measured
     assert "| 1..1 | 3.25 us at M = 1 (plain) | 4.50 us | 8.75 us | `m1/kernel.cu` |" in readme
     assert "| 2..8 and above |" in readme
 
@@ -151,8 +154,11 @@ def test_measured_bundles_do_not_speak_of_predictions(tmp_path: Path) -> None:
 def test_a_config_without_a_time_says_not_measured(tmp_path: Path) -> None:
     folder = write_bundle(tmp_path / "b", spec(PROBLEM, [replace(made(), measurement=None)]))
     assert verify(folder).buckets[0].measurement is None
-    assert verify(folder).predicted
-    assert "not measured" in (folder / "README.md").read_text()
+    assert not verify(folder).predicted
+    assert not verify(folder).measured
+    readme = (folder / "README.md").read_text()
+    assert "**Not measured.**" in readme
+    assert "redicted" not in readme
 
 
 def test_manifest_round_trip(tmp_path: Path) -> None:
