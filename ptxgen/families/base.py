@@ -8,7 +8,7 @@ from typing import Protocol
 from ptxgen.arch import ArchSpec
 from ptxgen.config import KernelConfig, Scalar
 from ptxgen.problem import Problem
-from ptxgen.source import KernelSource
+from ptxgen.source import KernelSource, LaunchPlan
 
 
 class Family(Protocol):
@@ -40,6 +40,10 @@ class Family(Protocol):
         self, problem: Problem, arch: ArchSpec, m: int, num_sms: int
     ) -> KernelConfig:
         """A safe, decent config for a batch of m without any tuning."""
+        ...
+
+    def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
+        """The launch plan that emit would return, of a legal config, without the text."""
         ...
 
     def emit(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> KernelSource:

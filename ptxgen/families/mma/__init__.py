@@ -8,11 +8,12 @@ from ptxgen.arch import ArchSpec
 from ptxgen.config import KernelConfig, Scalar
 from ptxgen.errors import ConfigError
 from ptxgen.families.mma.config import KNOBS, MmaConfig
-from ptxgen.families.mma.emit import emit
+from ptxgen.families.mma.emit import emit, plan
 from ptxgen.families.mma.rules import violations
+from ptxgen.families.mma.shape import Shape
 from ptxgen.families.mma.space import candidates, default_config
 from ptxgen.problem import Problem
-from ptxgen.source import KernelSource
+from ptxgen.source import KernelSource, LaunchPlan
 
 
 class MmaFamily:
@@ -35,6 +36,9 @@ class MmaFamily:
         self, problem: Problem, arch: ArchSpec, m: int, num_sms: int
     ) -> KernelConfig:
         return default_config(problem, arch, m, num_sms)
+
+    def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
+        return plan(Shape(problem, _own(config)), arch)
 
     def emit(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> KernelSource:
         return emit(problem, _own(config), arch)

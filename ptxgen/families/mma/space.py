@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import product, takewhile
 
 from ptxgen.arch import ArchSpec
+from ptxgen.config import Scalar
 from ptxgen.errors import ConfigError
 from ptxgen.families.mma.config import KNOBS, MmaConfig
 from ptxgen.families.mma.rules import violations
@@ -26,18 +27,50 @@ def block_m_choices(m: int) -> tuple[int, ...]:
 
 def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[MmaConfig]:
     """Every legal config worth trying for batches of up to m, in a fixed order."""
-    for config in _tiles(m):
-        if not violations(problem, config, arch):
-            yield config
+    for tile in _tiles(m):
+        for scale_on in KNOBS["scale_on"]:
+            yield from _legal_of(tile, str(scale_on), problem, arch)
 
 
 def _tiles(m: int) -> Iterator[MmaConfig]:
-    knobs = {**KNOBS, "block_m": block_m_choices(m)}
-    names = tuple(knobs)
-    for values in product(*(knobs[name] for name in names)):
-        config = MmaConfig.from_knobs(dict(zip(names, values, strict=True)))
+    """One config a tile: the least demanding one, with the fewest stages and CTAs."""
+    least = {"num_stages": 2, "split_k": 1, "scale_on": "weights"}
+    rest = {"weights_first": False, "min_ctas": 1}
+    tile_knobs = {name: KNOBS[name] for name in KNOBS if name not in {**least, **rest}}
+    tile_knobs["block_m"] = block_m_choices(m)
+    for values in product(*tile_knobs.values()):
+        tile = dict(zip(tile_knobs, values, strict=True))
+        config = MmaConfig.from_knobs({**tile, **least, **rest})
         if not _wasteful(config):
             yield config
+
+
+def _legal_of(
+    tile: MmaConfig, scale_on: str, problem: Problem, arch: ArchSpec
+) -> Iterator[MmaConfig]:
+    """The legal configs of a tile.
+
+    The product has millions of points, so this relies on the rules being monotonic: more stages,
+    splits or CTAs never make an illegal config legal, splits are independent of the other two, and
+    weights_first plays no part.
+    """
+
+    least = {name: getattr(tile, name) for name in KNOBS} | {"scale_on": scale_on}
+
+    def legal(**knobs: Scalar) -> bool:
+        return not violations(problem, MmaConfig(**{**least, **knobs}), arch)
+
+    if not legal():
+        return
+    splits = list(takewhile(lambda split: legal(split_k=split), KNOBS["split_k"]))
+    for stages in takewhile(lambda count: legal(num_stages=count), KNOBS["num_stages"]):
+        ctas = [n for n in KNOBS["min_ctas"] if legal(num_stages=stages, min_ctas=n)]
+        for rest in product(splits, KNOBS["weights_first"], ctas):
+            split_k, weights_first, min_ctas = rest
+            yield MmaConfig(
+                tile.block_m, tile.warp_m, tile.block_n, tile.warp_n, tile.block_k, tile.warps_k,
+                int(stages), int(split_k), scale_on, bool(weights_first), int(min_ctas),
+            )  # fmt: skip
 
 
 def _wasteful(config: MmaConfig) -> bool:
