@@ -14,8 +14,7 @@ MAX_NIBBLE = 15
 TORCH_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
-# Elements quantized at once: bounds the FP32 temporaries to some 100 MB, and keeps a CPU's share
-# of them near its caches' size.
+# Elements quantized at once: bounds the FP32 temporaries to some 100 MB.
 CHUNK_ELEMENTS = 1 << 22
 
 
@@ -149,8 +148,8 @@ def _step_and_zero(
 
 def _nearest(chunk: Tensor, step: Tensor, zero: Tensor) -> Tensor:
     """The nearest nibble of each value; the zero point where the scale is 0."""
-    inverse_safe = torch.where(step > 0, step, torch.inf)
-    steps = (chunk / inverse_safe.unsqueeze(-1)).round_()
+    divisor = torch.where(step > 0, step, torch.inf)
+    steps = (chunk / divisor.unsqueeze(-1)).round_()
     return steps.add_(zero.unsqueeze(-1)).clamp_(0, MAX_NIBBLE).to(torch.uint8)
 
 
