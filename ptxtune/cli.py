@@ -29,8 +29,8 @@ class ShownError(click.ClickException):
     """A PtxtuneError on its way to stderr."""
 
     def __init__(self, error: PtxtuneError) -> None:
-        super().__init__(" ".join(str(error).split("\n\n")[0].splitlines()) or repr(error))
-        self.exit_code = error.exit_code
+        super().__init__(str(error) or repr(error))
+        self.exit_code = error.exit_code  # type: ignore[misc]  # click calls it a class variable
 
 
 class LazyGroup(click.Group):

@@ -16,39 +16,35 @@ DTYPES = get_args(Dtype)
 PROTOCOLS = ("plain", "chained")
 
 
-class MList(click.ParamType):
-    """Batch sizes as 1,8,16; without repetition, in order."""
-
-    name = "M[,M...]"
-
-    def __init__(self, least: int) -> None:
-        self.least = least
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Raises click.BadParameter, naming the word that is no batch size."""
-        if isinstance(value, tuple):
-            return value
-        return tuple(sorted({self._one(word, param, ctx) for word in str(value).split(",")}))
-
-    def _one(self, word: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            m = check_m(int(word))
-        except ValueError:
-            self.fail(f"{word!r} is not an integer; write batch sizes as 1,8,16.", param, ctx)
-        except ProblemError as error:
-            self.fail(str(error), param, ctx)
-        if m < self.least:
-            self.fail(f"M = {m} has nothing to run; the least is {self.least}.", param, ctx)
-        return m
-
-
 def m_option(default: str = "1", least: int = 0) -> Callable[[Command], Command]:
-    """--m: batch sizes."""
+    """--m: batch sizes as 1,8,16; without repetition, in order."""
+
+    def parsed(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
+        return tuple(sorted({_batch_size(word, least) for word in text.split(",")}))
+
     return click.option(
-        "--m", "m", type=MList(least), default=default, show_default=True, help="Batch sizes."
+        "--m",
+        "m",
+        metavar="M[,M...]",
+        default=default,
+        show_default=True,
+        callback=parsed,
+        help="Batch sizes.",
     )
+
+
+def _batch_size(word: str, least: int) -> int:
+    try:
+        m = check_m(int(word))
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{word!r} is not an integer; write batch sizes as 1,8,16."
+        ) from error
+    except ProblemError as error:
+        raise click.BadParameter(str(error)) from error
+    if m < least:
+        raise click.BadParameter(f"M = {m} has nothing to run; the least is {least}.")
+    return m
 
 
 def problem_options(*, several: bool) -> Callable[[Command], Command]:

@@ -64,7 +64,7 @@ def select_problems(
     problems = tuple(
         layer.problem(group, kind, zero, bias) for kind in dtypes_of(dtype) for layer in layers
     )
-    return Selection(tuple(dict.fromkeys(problems)), _names(layers), note)
+    return Selection(tuple(dict.fromkeys(problems)), layer_names(layers), note)
 
 
 def dtypes_of(word: str) -> tuple[Dtype, ...]:
@@ -73,7 +73,8 @@ def dtypes_of(word: str) -> tuple[Dtype, ...]:
     return found if word == BOTH else tuple(kind for kind in found if kind == word)
 
 
-def _names(layers: tuple[Layer, ...]) -> dict[tuple[int, int], str]:
+def layer_names(layers: tuple[Layer, ...]) -> dict[tuple[int, int], str]:
+    """(n, k) to name; layers of one size share it, such as "qkv/o"."""
     names: dict[tuple[int, int], str] = {}
     for layer in layers:
         if layer.name:

@@ -88,8 +88,8 @@ class _Page:
 
 def _subtitle(data: ReportData) -> str:
     return (
-        f"{len(data.problems())} problems, {len(data.winners)} winners, {len(data.attempts)} trials; "
-        f"generated {data.generated_at.isoformat(timespec='minutes')}"
+        f"{len(data.problems())} problems, {len(data.winners)} winners, "
+        f"{len(data.attempts)} trials; generated {data.generated_at.isoformat(timespec='minutes')}"
     )
 
 
