@@ -10,7 +10,7 @@ static inline int ptxtune_groups_per_block(const ptxtune_bundle *bundle) {
 
 /* Bytes of a block of 64 output features x 128 inputs. */
 static inline size_t ptxtune_block_bytes(const ptxtune_bundle *bundle) {
-    return 4096 + (size_t)ptxtune_groups_per_block(bundle) * (128 + (bundle->zeros ? 32 : 0));
+    return 4096 + (size_t)ptxtune_groups_per_block(bundle) * (bundle->zeros ? 160u : 128u);
 }
 
 static inline size_t ptxtune_num_blocks(const ptxtune_bundle *bundle) {

@@ -22,7 +22,7 @@ from ptxgen.source import KernelSource, LaunchPlan
 from ptxgen.weights.pack import unpack
 from ptxgen.weights.quantize import dequantize
 
-STRICT = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-pedantic")
+STRICT = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-pedantic")
 
 
 def plan(
