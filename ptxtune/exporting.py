@@ -1,0 +1,97 @@
+"""Export: from answers of the database to a bundle, compiled anew for its target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from db.records import Answer, Protocol, WinnerRecord
+from ptxgen import env
+from ptxgen.bundle.manifest import DeviceInfo, Measurement, ToolchainInfo
+from ptxgen.bundle.write import BucketSpec, BundleSpec, write_bundle
+from ptxgen.cache import CompileCache
+from ptxgen.errors import ProblemError
+from ptxgen.families import emit
+from ptxgen.problem import Problem
+from ptxtune.answers import best_answers
+from ptxtune.target import Target
+from ptxtune.toolchain import current_toolchain
+
+
+def export_bundle(
+    out: Path,
+    problem: Problem,
+    batches: Sequence[int],
+    *,
+    target: Target,
+    protocol: Protocol = Protocol.PLAIN,
+    db: str | None = None,
+    cache_dir: str | None = None,
+    allow_predicted: bool = True,
+    force: bool = False,
+) -> tuple[Path, list[Answer]]:
+    """Writes the best kernel of each bucket as one bundle.
+
+    Args:
+        out: folder to create.
+        problem: the problem.
+        batches: largest batch of each bucket, each > 0.
+        target: the GPU it is for.
+        protocol: which winners to export.
+        db: database; the user's where None.
+        cache_dir: compile cache; the user's where None.
+        allow_predicted: whether a predicted winner may be exported.
+        force: replace an older bundle.
+
+    Returns:
+        The bundle's folder, and the answers it was made from, in the order of the buckets.
+
+    Raises:
+        PtxtuneError: no batch, an unusable database, a failed compile, or a refused folder.
+    """
+    sizes = sorted(set(batches))
+    if not sizes or sizes[0] < 1:
+        raise ProblemError(f"buckets {sizes} cannot be exported; name at least one M, each >= 1.")
+    answers = best_answers(
+        [problem], sizes, target=target, protocol=protocol, db=db, allow_predicted=allow_predicted
+    )
+    cache = CompileCache(Path(cache_dir).expanduser() if cache_dir else env.cache_dir())
+    toolchain = current_toolchain(target.driver)
+    spec = BundleSpec(
+        problem=problem,
+        buckets=tuple(_bucket(answer, target, cache) for answer in answers),
+        device=DeviceInfo(target.device.name, target.device.capability),
+        toolchain=ToolchainInfo(
+            toolchain.ptxtune, toolchain.nvrtc, toolchain.driver, toolchain.commit
+        ),
+    )
+    return write_bundle(out, spec, force), answers
+
+
+def _bucket(answer: Answer, target: Target, cache: CompileCache) -> BucketSpec:
+    source = emit(answer.problem, answer.config, target.arch)
+    compiled = cache.get_or_compile(source).compiled
+    return BucketSpec(
+        m_max=answer.m,
+        config=answer.config,
+        source=source,
+        ptx=compiled.ptx,
+        cubin=compiled.cubin,
+        resources=compiled.resources,
+        measurement=None if answer.winner is None else _measurement(answer.winner),
+    )
+
+
+def _measurement(winner: WinnerRecord) -> Measurement:
+    return Measurement(
+        m=winner.m,
+        time_us=winner.time_us,
+        predicted=winner.predicted,
+        protocol=winner.protocol.value,
+        spread=winner.spread,
+        rel_err=winner.rel_err,
+        floor_us=winner.floor_us,
+        default_us=winner.default_us,
+        cublas_us=winner.cublas_us,
+        measured_at=winner.measured_at.isoformat(),
+    )
