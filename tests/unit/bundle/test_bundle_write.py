@@ -246,3 +246,22 @@ def test_inconsistent_specs_are_refused(
     with pytest.raises(BundleError, match=words):
         write_bundle(tmp_path / "bundle", spec(PROBLEM, buckets))
     assert os.listdir(tmp_path) == []
+
+
+def test_a_failed_replacement_puts_the_old_bundle_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = small_bundle(tmp_path / "bundle", PROBLEM)
+    before = (target / "manifest.json").read_bytes()
+    real = Path.rename
+
+    def failing(self: Path, new: Path) -> Path:
+        if new == target and not self.name == "bundle":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(self, new)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(BundleError, match="cannot write the bundle"):
+        write_bundle(target, spec(PROBLEM, [made(4)]), force=True)
+    assert (target / "manifest.json").read_bytes() == before
+    assert os.listdir(tmp_path) == ["bundle"]
