@@ -7,6 +7,9 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+PROC = Path("/proc")
+"""Where Linux describes its processes; systems without it answer less exactly."""
+
 _STAT_STATE, _STAT_START_TIME = 0, 19
 """Fields of /proc/<pid>/stat, counted from the one after the process's name (proc(5))."""
 
@@ -39,7 +42,7 @@ class Owner:
         """Whether the process lives; None where this process cannot know (another host)."""
         if self.host != _host():
             return None
-        if not Path("/proc/self/stat").exists():
+        if not (PROC / "self" / "stat").exists():
             return _answers_signals(self.pid)
         fields = _stat_fields(self.pid)
         return (
@@ -55,9 +58,9 @@ def current_owner() -> Owner:
 
 
 def _host() -> str:
-    boot = _read(Path("/proc/sys/kernel/random/boot_id"))[:8]
+    boot = _read(PROC / "sys/kernel/random/boot_id")[:8]
     try:
-        namespace = os.readlink("/proc/self/ns/pid")
+        namespace = os.readlink(PROC / "self/ns/pid")
     except OSError:
         namespace = ""
     return f"{socket.gethostname()}/{boot}/{namespace}".replace("|", "_")
@@ -65,7 +68,7 @@ def _host() -> str:
 
 def _stat_fields(pid: int) -> list[str]:
     """Fields after the name, which may itself hold spaces and brackets; empty for no process."""
-    return _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return _read(PROC / str(pid) / "stat").rpartition(")")[2].split()
 
 
 def _read(path: Path) -> str:

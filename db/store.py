@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from sqlalchemy.orm import Session
 from db.devices import device_key
 from db.models import ProblemRow, Run, Trial, Winner
 from db.naturals import ensure_config, ensure_device, ensure_problem, ensure_toolchain
+from db.orphans import ORPHAN_AGE_S, ORPHAN_MESSAGE, dead_trials
 from db.owner import Owner, current_owner
 from db.records import PROTOCOL_VERSION, DeviceRecord, Protocol, ToolchainRecord
 from db.rows import device_record, outcome_fault, outcome_values
@@ -22,12 +24,6 @@ from ptxgen.errors import StoreError
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
 from ptxgen.weights.layout import LAYOUT_VERSION
-
-ORPHAN_AGE_S = 3600.0
-"""A started trial of a process that cannot be looked up (another host) counts as dead after this;
-the longest trial is cut off after a minute or two."""
-
-ORPHAN_MESSAGE = "the process died before the trial ended"
 
 
 class Store:
@@ -47,12 +43,17 @@ class Store:
         toolchain: ToolchainRecord,
         settings: Mapping[str, Any] | None = None,
     ) -> int:
-        """Begins a tuning session; settings is anything that JSON can hold. Returns its id."""
+        """Begins a tuning session and returns its id.
+
+        Raises:
+            StoreError: settings holds something that JSON cannot.
+        """
+        checked = _check_settings(settings or {})
         with self.database.writing() as session:
             run = Run(
                 device_id=_key_of(session, ensure_device(session, device)),
                 toolchain_id=_key_of(session, ensure_toolchain(session, toolchain)),
-                settings=dict(settings or {}),
+                settings=checked,
                 owner=self._owner,
                 started_at=_now(),
             )
@@ -209,18 +210,7 @@ class Store:
         Those of another host (or pid namespace) count as dead once their trial is max_age_s old.
         """
         with self.database.reading() as session:
-            started = session.execute(
-                select(Trial.id, Trial.owner, Trial.started_at).where(
-                    Trial.status == Status.STARTED.value
-                )
-            ).all()
-        oldest = _now() - timedelta(seconds=max_age_s)
-        alive = {owner: Owner.decode(owner).is_alive() for owner in {row.owner for row in started}}
-        dead = [
-            row.id
-            for row in started
-            if alive[row.owner] is False or (alive[row.owner] is None and row.started_at < oldest)
-        ]
+            dead = dead_trials(session, _now() - timedelta(seconds=max_age_s))
         if not dead:
             return 0
         crash = outcome_values(Outcome(Status.CRASH, ORPHAN_MESSAGE))
@@ -268,6 +258,17 @@ class Store:
                 f"Name an ok or predicted trial that has a config."
             )
         return trial
+
+
+def _check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(dict(settings), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise StoreError(
+            f"the run's settings cannot be stored: {error}. Pass only text, finite numbers, true, "
+            f"false, null, lists and objects."
+        ) from error
+    return dict(settings)
 
 
 def _check_outcome(trial: str, outcome: Outcome) -> None:

@@ -14,8 +14,3 @@ depends_on = None
 def upgrade() -> None:
     """To ${up_revision}."""
     ${upgrades if upgrades else "pass"}
-
-
-def downgrade() -> None:
-    """Back to ${down_revision}."""
-    ${downgrades if downgrades else "pass"}

@@ -214,18 +214,3 @@ def upgrade() -> None:
     _create_run()
     _create_trial()
     _create_winner()
-
-
-def downgrade() -> None:
-    """From 0001 to nothing."""
-    for table in (
-        "winner",
-        "trial",
-        "run",
-        "toolchain",
-        "ptxtune_meta",
-        "problem",
-        "device",
-        "config",
-    ):
-        op.drop_table(table)

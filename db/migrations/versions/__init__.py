@@ -1,1 +1,1 @@
-"""Schema steps, numbered; a step that was released is never edited."""
+"""Schema steps, numbered; a step that was released is never edited, and none leads back."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from db import owner as owner_module
 from db.owner import Owner, current_owner
 
 
@@ -42,6 +43,16 @@ def test_a_process_that_ended_but_was_not_waited_for_is_dead():
         assert replace(current_owner(), pid=child.pid, started=started).is_alive() is False
     finally:
         child.communicate()
+
+
+def test_without_proc_a_signal_tells_the_living_from_the_dead(tmp_path, monkeypatch):
+    monkeypatch.setattr(owner_module, "PROC", tmp_path)
+    owner = current_owner()
+    assert (owner.started, owner.is_alive()) == ("", True)
+    assert replace(owner, pid=1).is_alive() is True  # it may belong to somebody else
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert replace(owner, pid=child.pid).is_alive() is False
 
 
 def test_a_process_of_another_host_is_unknown():

@@ -14,9 +14,10 @@ from sqlalchemy import func, select, update
 
 from db import query
 from db.models import Trial, Winner
+from db.orphans import ORPHAN_AGE_S, ORPHAN_MESSAGE
 from db.records import Protocol
 from db.session import open_database
-from db.store import ORPHAN_AGE_S, ORPHAN_MESSAGE, Store
+from db.store import Store
 from ptxgen.outcome import Outcome, Status
 
 HERE = Path(__file__).parent

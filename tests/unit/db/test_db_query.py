@@ -151,3 +151,24 @@ def test_best_asks_the_stored_winners(writer, store, database):
     assert (strict.level, strict.winner.trial_id) == (Level.NEAREST_BUCKET, measured)
     assert ask(3, buckets=(3, 8)).level is Level.NEAREST_BUCKET
     assert ask(3).level is Level.NEAREST_BUCKET
+
+
+def test_best_serves_what_the_real_emitter_would_still_write(store, database):
+    config = families.default_config(PROBLEM, SM90A, 8, H200.num_sms)
+    digest = families.emit(PROBLEM, config, SM90A).digest()
+    run_id = store.start_run(H200, TOOLCHAIN)
+    for m, source_digest in ((8, digest), (64, digest[::-1])):
+        trial_id = store.start_trial(
+            run_id, PROBLEM, m, Protocol.PLAIN, config=config, source_digest=source_digest
+        )
+        store.end_trial(trial_id, ok(5.0))
+        store.set_winner(trial_id)
+
+    def ask(m: int):
+        return query.best(
+            database, PROBLEM, m, H200, Protocol.PLAIN, toolchain=TOOLCHAIN, arch=SM90A
+        )
+
+    assert (ask(6).level, ask(6).config, ask(6).stale) == (Level.EXACT, config, ())
+    assert (ask(64).level, ask(64).winner.m) == (Level.NEAREST_BUCKET, 8)
+    assert "another source" in ask(64).message

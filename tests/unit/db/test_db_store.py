@@ -138,6 +138,15 @@ def test_a_run_is_read_back_and_ends(store, database):
     assert query.run(database, run_id).ended_at >= record.started_at
 
 
+@pytest.mark.parametrize(
+    "value", [object(), math.nan, math.inf, b"bytes"], ids=lambda value: type(value).__name__
+)
+def test_settings_that_json_cannot_hold_are_refused(store, database, value):
+    with pytest.raises(StoreError, match=r"settings cannot be stored: .*JSON"):
+        store.start_run(H200, TOOLCHAIN, {"value": value})
+    assert query.runs(database) == []
+
+
 def test_measured_ceilings_replace_a_tables_and_are_not_replaced_by_them(store, database):
     table = replace(H200, measured=False, read_gbps=4000.0, power_limit_w=0)
     for device, stored in ((table, table), (H200, H200), (table, H200)):
