@@ -86,7 +86,12 @@ def _run(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except PtxtuneError as error:
-        return Check(name, Health.FAILED, str(error), "See the message.")
+        return Check(
+            name,
+            Health.FAILED,
+            str(error),
+            "Do what the message says, then run ptxtune doctor again.",
+        )
 
 
 def _version() -> Check:

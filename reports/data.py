@@ -70,5 +70,5 @@ def default_gain(winner: WinnerRecord) -> float | None:
 
 
 def floor_share(winner: WinnerRecord) -> float | None:
-    """The physical floor over the winner's time, 1 being the floor itself."""
-    return None if winner.floor_us is None else winner.floor_us / winner.time_us
+    """The physical floor over the winner's time, 1 being the floor itself; None where unknown."""
+    return winner.floor_us / winner.time_us if winner.floor_us else None

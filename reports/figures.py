@@ -86,7 +86,7 @@ def _line(
     dash: str,
     points: Iterable[tuple[int, float | None]],
 ) -> None:
-    known = sorted({m: value for m, value in points if value is not None}.items())
+    known = sorted({m: value for m, value in points if value}.items())  # a floor of 0 is unknown
     if not known:
         return
     figure.add_scatter(
