@@ -53,7 +53,11 @@ def runs_on_exactly(arch: ArchSpec) -> bool:
 
 
 def _banner(manifest: Manifest) -> str:
-    how = f"on {manifest.device.name}" if manifest.measured else "never measured on a GPU"
+    how = (
+        f"on {manifest.device.name}"
+        if manifest.measured
+        else f"never measured on {manifest.device.name}"
+    )
     if manifest.predicted:
         how = f"predicted for {manifest.device.name}, never measured on a GPU"
     return (

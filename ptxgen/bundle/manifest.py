@@ -59,6 +59,7 @@ class Measurement:
         rel_err: ||out - ref|| / ||ref|| of the check before timing; None where it never ran.
         floor_us, default_us, cublas_us: what it was compared with, where known.
         measured_at: ISO 8601 time.
+        device: GPU that was timed, where it is not the bundle's own; "" where it is.
     """
 
     m: int
@@ -71,6 +72,7 @@ class Measurement:
     default_us: float | None = None
     cublas_us: float | None = None
     measured_at: str = ""
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +140,13 @@ class Manifest:
 
     @property
     def measured(self) -> bool:
-        """True where every bucket was measured on a GPU."""
-        return all(b.measurement is not None and not b.measurement.predicted for b in self.buckets)
+        """True where every bucket was measured on the bundle's own GPU."""
+        return all(
+            b.measurement is not None
+            and not b.measurement.predicted
+            and b.measurement.device in ("", self.device.name)
+            for b in self.buckets
+        )
 
     def bucket_for(self, m: int) -> Bucket:
         """The kernel of a batch: smallest m_max >= m, and the last one for anything above."""
@@ -314,6 +321,7 @@ def _measurement(fields: Fields) -> Measurement:
         default_us=fields.optional_number("default_us"),
         cublas_us=fields.optional_number("cublas_us"),
         measured_at=fields.text("measured_at"),
+        device=fields.text("device"),
     )
 
 

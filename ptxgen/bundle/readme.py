@@ -13,7 +13,8 @@ PREDICTED_NOTE = """\
 """
 
 UNTIMED_NOTE = """\
-> **Not measured.** At least one kernel below is a built-in default that nobody timed on {device}.
+> **Not measured.** At least one kernel below was never timed on {device}: it is the built-in
+> default, or another GPU's winner.
 """
 
 TEXT = """\
@@ -126,6 +127,7 @@ def _row(bucket: Bucket, below: int, last: bool) -> str:
         times = ("not measured", "-", "-")
     else:
         kind = "predicted" if measured.predicted else measured.protocol
+        kind += f", on {measured.device}" if measured.device else ""
         times = (
             f"{measured.time_us:.2f} us at M = {measured.m} ({kind})",
             _us(measured.default_us),

@@ -161,6 +161,18 @@ def test_a_config_without_a_time_says_not_measured(tmp_path: Path) -> None:
     assert "redicted" not in readme
 
 
+def test_a_time_of_another_gpu_is_not_passed_off_as_this_ones(tmp_path: Path) -> None:
+    measurement = made().measurement
+    assert measurement is not None
+    other = replace(made(), measurement=replace(measurement, device="Other GPU"))
+    folder = write_bundle(tmp_path / "b", spec(PROBLEM, [other]))
+    assert not verify(folder).measured
+    readme = (folder / "README.md").read_text()
+    assert "(plain, on Other GPU)" in readme
+    assert "never timed on Fake GPU" in readme
+    assert "measured on Fake GPU" not in readme
+
+
 def test_manifest_round_trip(tmp_path: Path) -> None:
     folder = small_bundle(tmp_path / "bundle", PROBLEM, (1, 8))
     manifest = verify(folder)
