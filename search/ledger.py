@@ -1,4 +1,4 @@
-"""The failure ledger: how many candidates failed how, with a named worst one to reproduce each class."""
+"""The failure ledger: how many candidates failed how, and the worst one of each class."""
 
 from __future__ import annotations
 

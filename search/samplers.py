@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import optuna
 from optuna.distributions import BaseDistribution
@@ -49,8 +49,8 @@ def choose_sampler(name: str | None, space: Space) -> SamplerName:
     """
     if name is None:
         return "exhaustive" if len(space) <= EXHAUSTIVE_UP_TO else "tpe"
-    if name in ("tpe", "random", "exhaustive"):
-        return name
+    if name in get_args(SamplerName):
+        return cast(SamplerName, name)
     known_names = ", ".join(get_args(SamplerName))
     raise ConfigError(f"sampler {name!r} is not known; choose one of {known_names}.")
 

@@ -150,6 +150,16 @@ class Space:
                 return self._configs[self._keys[index]]
         return None
 
+    def neighbours(self, config: KernelConfig) -> Iterator[KernelConfig]:
+        """Legal configs that differ in one knob, by any amount."""
+        knobs = self._families[config.family].knobs()
+        own = {name: value for name, value in config.to_dict().items() if name != "family"}
+        for name, choices in knobs.items():
+            for choice in choices:
+                found = self.get(type(config).from_knobs({**own, name: choice}).key())
+                if found is not None and choice != own[name]:
+                    yield found
+
     def rejections(self, seed: int = 0) -> Rejections:
         """Counts per rule over the knobs' product, or over a random sample where it is large."""
         counts: Counter[str] = Counter()

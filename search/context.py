@@ -1,0 +1,151 @@
+"""RunContext: what all searches of one run share, and the one place where trials are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from db import query
+from db.records import DeviceRecord, ToolchainRecord
+from db.store import Store
+from ptxgen.arch import ArchSpec
+from ptxgen.config import KernelConfig
+from ptxgen.errors import ConfigError
+from ptxgen.families.base import Family
+from ptxgen.outcome import Outcome, Status
+from ptxgen.source import KernelSource
+from search.compile_pool import CompilePool
+from search.evaluator import Candidate, EvaluateRequest
+from search.events import Note, OnEvent, Task
+from search.gpu_lock import GpuLock
+from search.job import TuneJob
+from search.ledger import Ledger
+from search.model import floor_us
+from search.stop import StopRequest
+from search.worker import GpuWorker
+
+CUBLAS = "cublas"
+
+MAX_KILLS = 2
+"""A config that killed or hung the worker this often on a device is not run there again."""
+
+
+class StoppedError(Exception):
+    """The user asked for the end while nothing was running."""
+
+
+@dataclass(slots=True)
+class RunContext:
+    """Everything that a search needs besides its own task."""
+
+    job: TuneJob
+    store: Store
+    run_id: int
+    device: DeviceRecord
+    toolchain: ToolchainRecord
+    arch: ArchSpec
+    worker: GpuWorker
+    pool: CompilePool
+    lock: GpuLock
+    stop: StopRequest
+    on_event: OnEvent
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def families(self) -> Mapping[str, Family]:
+        return self.job.kernel_families()
+
+    def floor_us(self, task: Task) -> float:
+        """The physical floor of a task on this device; 0 where its ceilings are not known."""
+        device = self.device
+        if not device.read_gbps or not device.tensor_tflops:
+            return 0.0
+        return floor_us(task.problem, task.m, device.read_gbps, device.tensor_tflops)
+
+    def default_config(self, task: Task) -> KernelConfig:
+        """The built-in default: the first family's."""
+        family = next(iter(self.families.values()))
+        return family.default_config(task.problem, self.arch, task.m, self.device.num_sms)
+
+    def kills(self, source_digest: str) -> int:
+        """How often this source killed or hung a worker on this device model and driver."""
+        return query.crash_count(
+            self.store.database, source_digest, self.device, self.toolchain.driver
+        )
+
+    @contextmanager
+    def gpu(self) -> Iterator[GpuWorker]:
+        """The worker, with the host's lock on its GPU. Raises StoppedError while waiting for it."""
+        told = False
+
+        def waiting() -> None:
+            nonlocal told
+            if self.stop.requested:
+                raise StoppedError
+            if not told:
+                self.on_event(Note("another tuning run measures on this GPU; waiting for it"))
+            told = True
+
+        with self.lock.held(waiting):
+            yield self.worker
+
+    def measure(self, task: Task, request: EvaluateRequest) -> tuple[int, Outcome]:
+        """Journals, runs and stores one candidate, or the baseline. Returns the trial's id too."""
+        candidate = request.candidate
+        restarts = self.worker.restarts
+        with self.gpu() as worker:
+            trial_id = self._started(task, candidate)
+            outcome = worker.evaluate(request)
+        self.store.end_trial(trial_id, outcome)
+        self.ledger.add(task, candidate.config if candidate else None, outcome)
+        if self.worker.restarts > restarts:
+            self.on_event(Note("the GPU worker was restarted"))
+        return trial_id, outcome
+
+    def record(self, task: Task, candidate: Candidate | None, outcome: Outcome) -> int:
+        """Stores a trial that is over already, such as a finalist's. Returns its id."""
+        trial_id = self._started(task, candidate)
+        self.store.end_trial(trial_id, outcome)
+        return trial_id
+
+    def record_unrun(
+        self, task: Task, config: KernelConfig, source_digest: str, outcome: Outcome
+    ) -> None:
+        """Stores a candidate that never reached the GPU."""
+        trial_id = self.store.start_trial(
+            self.run_id,
+            task.problem,
+            task.m,
+            task.protocol,
+            config=config,
+            source_digest=source_digest,
+        )
+        self.store.end_trial(trial_id, outcome)
+        self.ledger.add(task, config, outcome)
+
+    def _started(self, task: Task, candidate: Candidate | None) -> int:
+        return self.store.start_trial(
+            self.run_id,
+            task.problem,
+            task.m,
+            task.protocol,
+            contender="ptxtune" if candidate else CUBLAS,
+            config=candidate.config if candidate else None,
+            source_digest=candidate.source_digest if candidate else "",
+        )
+
+
+def emit_source(
+    task: Task, config: KernelConfig, arch: ArchSpec, families: Mapping[str, Family]
+) -> KernelSource | Outcome:
+    """The kernel of a config, or the outcome that says why there is none.
+
+    A fault inside an emitter is one config's outcome as well: it must not end a long run.
+    """
+    try:
+        return families[config.family].emit(task.problem, config, arch)
+    except ConfigError as error:
+        return Outcome(Status.INVALID, str(error))
+    except Exception as error:
+        return Outcome(Status.INVALID, f"the emitter failed: {type(error).__name__}: {error}")

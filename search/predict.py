@@ -1,0 +1,246 @@
+"""predict: the main job without a GPU: compiles for a named GPU, ranks by the model, stores rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from db.records import DeviceRecord
+from db.store import Store
+from ptxgen.arch import ArchSpec, GpuSpec
+from ptxgen.config import KernelConfig
+from ptxgen.errors import ConfigError
+from ptxgen.outcome import Outcome, Status
+from ptxgen.source import KernelSource
+from search.budget import Meter
+from search.compile_pool import Compiled, CompilePool
+from search.context import emit_source
+from search.events import (
+    Note,
+    OnEvent,
+    RunStarted,
+    Task,
+    TaskEnded,
+    TaskStarted,
+    TrialEnded,
+)
+from search.job import NothingMeasuredError, TuneJob, TuneSummary
+from search.ledger import Ledger
+from search.model import MODEL_VERSION, floor_us, predict_us
+from search.ranking import Ranker
+from search.space import Space
+from search.stop import StopRequest
+from search.tune import STOPPING, ignore
+
+MAX_COMPILES = 64
+"""Candidates compiled a task at most: below the model's top, its order says nothing new."""
+
+
+@dataclass(slots=True)
+class _Prediction:
+    """One run's shared things."""
+
+    job: TuneJob
+    gpu: GpuSpec
+    store: Store
+    run_id: int
+    pool: CompilePool
+    stop: StopRequest
+    on_event: OnEvent
+    ledger: Ledger
+
+    @property
+    def arch(self) -> ArchSpec:
+        return self.gpu.spec
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A stored candidate of one task."""
+
+    config: KernelConfig
+    trial_id: int
+    outcome: Outcome
+
+
+def device_of(gpu: GpuSpec) -> DeviceRecord:
+    """The device record of a GPU that is known by name only."""
+    return DeviceRecord(
+        name=gpu.device_name,
+        capability=".".join(map(str, gpu.spec.capability)),
+        num_sms=gpu.num_sms,
+        smem_optin_bytes=gpu.spec.smem_per_cta,
+        l2_bytes=gpu.l2_bytes,
+        read_gbps=gpu.read_gbps,
+        tensor_tflops=gpu.tensor_tflops,
+        launch_us=gpu.launch_us,
+    )
+
+
+def predict(
+    job: TuneJob,
+    gpu: GpuSpec,
+    store: Store,
+    on_event: OnEvent = ignore,
+    stop: StopRequest | None = None,
+) -> TuneSummary:
+    """Ranks the candidates of every problem x bucket x protocol for a GPU that is not here.
+
+    The model orders all legal configs with estimated registers; the top ones and the default are
+    compiled, and ranked again by what the compiler really gave them. Every row is stored as
+    predicted; a predicted winner never replaces a measured one.
+
+    Args:
+        job: what to rank; its evaluator is not used.
+        gpu: the GPU in question.
+        store: where the rows are written.
+        on_event: told about the progress.
+        stop: asks for the end; Ctrl-C does so by itself in the main thread.
+
+    Raises:
+        NothingMeasuredError: the run ended by itself without any winner.
+        CompileError, ArchError: NVRTC is missing or cannot target the GPU.
+    """
+    stop = stop or StopRequest()
+    device, toolchain = device_of(gpu), replace(job.toolchain, driver="")
+    ledger, ended = Ledger(), list[TaskEnded]()
+    settings = {**job.settings(), "predicted": True, "model_version": MODEL_VERSION}
+    with (
+        stop.on_interrupt(lambda: on_event(Note(STOPPING))),
+        CompilePool(
+            job.cache_folder(), job.compile_workers, job.compile_timeout_s, job.compile_handler
+        ) as pool,
+    ):
+        run_id = store.start_run(device, toolchain, settings)
+        on_event(RunStarted(run_id, device, len(job.tasks()), predicted=True))
+        shared = _Prediction(job, gpu, store, run_id, pool, stop, on_event, ledger)
+        try:
+            for result in _tasks(shared):
+                ended.append(result)
+                on_event(result)
+        except KeyboardInterrupt:
+            stop.request()
+        finally:
+            store.end_run(run_id)
+    summary = TuneSummary(
+        run_id, device, toolchain, tuple(ended), ledger.entries(), stop.requested, predicted=True
+    )
+    if not summary.won and not summary.interrupted:
+        reasons = [entry.message for entry in summary.ledger] + [task.message for task in ended]
+        raise NothingMeasuredError(
+            f"no candidate could be predicted for {gpu.device_name}: "
+            f"{'; '.join(dict.fromkeys(filter(None, reasons)))}. Run ptxtune doctor to check
+            NVRTC.", summary,
+        )
+    return summary
+
+
+def _tasks(shared: _Prediction) -> Iterator[TaskEnded]:
+    for index, task in enumerate(shared.job.tasks()):
+        if shared.stop.requested:
+            return
+        try:
+            yield _predict_task(shared, task, index)
+        except ConfigError as error:
+            yield TaskEnded(task, None, None, None, None, 0.0, str(error))
+
+
+def _predict_task(shared: _Prediction, task: Task, index: int) -> TaskEnded:
+    """Ranks one task and stores its predicted winner."""
+    gpu, families = shared.gpu, shared.job.kernel_families()
+    floor = floor_us(task.problem, task.m, gpu.read_gbps, gpu.tensor_tflops)
+    space = Space(task.problem, shared.arch, task.m, families)
+    family = next(iter(families.values()))
+    default = family.default_config(task.problem, shared.arch, task.m, gpu.num_sms)
+    space.add(default)
+    budget = shared.job.budget
+    shared.on_event(TaskStarted(task, index, len(space), 0, floor, budget))
+    count = min(budget.trials or MAX_COMPILES, MAX_COMPILES)
+    best = Ranker(task, shared.arch, gpu, families).best(space, count, shared.job.seed)
+    configs = list({item.key(): item for item in [default, *best[: max(1, count - 1)]]}.values())
+    rows = list(_compiled_rows(shared, task, configs, floor))
+    good = [row for row in rows if row.outcome.status is Status.PREDICTED]
+    if not good:
+        return TaskEnded(task, None, None, None, None, floor, "no candidate compiled")
+    winner = min(good, key=lambda row: (row.outcome.time_us or 0.0, row.config.key()))
+    default_us = next((r.outcome.time_us for r in good if r.config.key() == default.key()), None)
+    shared.store.set_winner(winner.trial_id, default_us=default_us, refresh=True)
+    return TaskEnded(task, winner.config, winner.outcome.time_us, default_us, None, floor)
+
+
+def _compiled_rows(
+    shared: _Prediction, task: Task, configs: list[KernelConfig], floor: float
+) -> Iterator[_Row]:
+    """Compiles, predicts and stores configs until the seconds are over; the first one always."""
+    meter, best_us = Meter(replace(shared.job.budget, trials=None)), float("inf")
+    waiting = _submitted(shared, task, configs)
+    for number, (config, source, future) in enumerate(waiting):
+        if number and (shared.stop.requested or meter.exhausted()):
+            for _, _, unwanted in waiting[number:]:
+                if isinstance(unwanted, Future):
+                    unwanted.cancel()
+            return
+        outcome = _outcome(shared, task, config, source, future, floor)
+        digest = source.digest() if source else ""
+        trial_id = shared.store.add_predicted(
+            shared.run_id,
+            task.problem,
+            task.m,
+            task.protocol,
+            config=config,
+            source_digest=digest,
+            outcome=outcome,
+        )
+        shared.ledger.add(task, config, outcome)
+        if outcome.status is Status.PREDICTED and outcome.time_us is not None:
+            best_us = min(best_us, outcome.time_us)
+        meter.trials += 1
+        best = best_us if best_us < float("inf") else None
+        shared.on_event(TrialEnded(task, config, outcome, best, meter.trials))
+        yield _Row(config, trial_id, outcome)
+
+
+def _submitted(
+    shared: _Prediction, task: Task, configs: list[KernelConfig]
+) -> list[tuple[KernelConfig, KernelSource | None, Future[Compiled] | Outcome]]:
+    """Emits configs and hands them to the compile pool; an outcome where there is no kernel."""
+    found: list[tuple[KernelConfig, KernelSource | None, Future[Compiled] | Outcome]] = []
+    for config in configs:
+        source = emit_source(task, config, shared.arch, shared.job.kernel_families())
+        if isinstance(source, Outcome):
+            found.append((config, None, source))
+        else:
+            found.append((config, source, shared.pool.submit(source)))
+    return found
+
+
+def _outcome(
+    shared: _Prediction,
+    task: Task,
+    config: KernelConfig,
+    source: KernelSource | None,
+    compiled: Future[Compiled] | Outcome,
+    floor: float,
+) -> Outcome:
+    """The predicted outcome of one config, from what the compiler gave it."""
+    if source is None or isinstance(compiled, Outcome):
+        return compiled if isinstance(compiled, Outcome) else Outcome(Status.INVALID, "not emitted")
+    result = compiled.result()
+    if result.failure is not None or result.resources is None:
+        return result.failure or Outcome(Status.COMPILE_ERROR, "no cubin")
+    time_us = predict_us(
+        task.problem,
+        config,
+        source.plan,
+        result.resources,
+        task.m,
+        gpu=shared.gpu,
+        protocol=task.protocol,
+    )
+    if time_us == float("inf"):
+        reason = f"not one CTA fits an SM of {shared.gpu.device_name}"
+        return Outcome(Status.INVALID, reason, resources=result.resources)
+    return Outcome(
+        Status.PREDICTED, time_us=time_us, resources=result.resources, floor_us=floor
+    )

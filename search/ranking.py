@@ -1,0 +1,91 @@
+"""Ranking: orders a space by the model before anything is compiled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from db.records import DeviceRecord
+from ptxgen.arch import ArchSpec, GpuSpec, arch_of_capability, gpu_named
+from ptxgen.config import KernelConfig
+from ptxgen.errors import ArchError
+from ptxgen.families.base import Family
+from search.events import Task
+from search.model import estimate_resources, predict_us
+from search.space import Space
+
+UNKNOWN_GPU = GpuSpec("unknown", "", "sm_80", 0, 0, 800.0, 150.0, 1.9)
+"""Rates for a GPU whose ceilings are neither measured nor in the table: they still rank."""
+
+RANKED = 4000
+"""Of a larger space a random sample of this size is ranked first."""
+
+CLIMBS = 6
+"""Rounds in which the neighbours of the best ones are looked at."""
+
+CLIMBERS = 8
+
+
+def gpu_spec_of(device: DeviceRecord) -> GpuSpec:
+    """A device's ceilings as the model needs them; the table's, or a guess, where none exist."""
+    try:
+        known = gpu_named(device.name)
+    except ArchError:
+        known = UNKNOWN_GPU
+    major, minor = (int(part) for part in device.capability.split("."))
+    return GpuSpec(
+        name=known.name,
+        device_name=device.name,
+        arch=arch_of_capability(major, minor).name,
+        num_sms=device.num_sms,
+        l2_bytes=device.l2_bytes,
+        read_gbps=device.read_gbps or known.read_gbps,
+        tensor_tflops=device.tensor_tflops or known.tensor_tflops,
+        launch_us=device.launch_us or known.launch_us,
+        measured=device.measured,
+    )
+
+
+class Ranker:
+    """Predicts configs of one task from estimated resources; remembers what it has predicted."""
+
+    def __init__(
+        self, task: Task, arch: ArchSpec, gpu: GpuSpec, families: Mapping[str, Family]
+    ) -> None:
+        self._task, self._arch, self._gpu, self._families = task, arch, gpu, families
+        self._known: dict[str, float] = {}
+
+    def predicted_us(self, config: KernelConfig) -> float:
+        """Microseconds by the model, registers being a guess."""
+        key = config.key()
+        if key not in self._known:
+            problem = self._task.problem
+            plan = self._families[config.family].plan(problem, config, self._arch)
+            resources = estimate_resources(problem, config, plan)
+            self._known[key] = predict_us(
+                problem,
+                config,
+                plan,
+                resources,
+                self._task.m,
+                gpu=self._gpu,
+                protocol=self._task.protocol,
+            )
+        return self._known[key]
+
+    def best(self, space: Space, count: int, seed: int = 0) -> list[KernelConfig]:
+        """The most promising configs, best first: of all, or of a sample and a climb from its top."""
+        shuffled = space.shuffled(seed)
+        found = {config.key(): config for config in shuffled[:RANKED]}
+        if len(space) > RANKED:
+            for _ in range(CLIMBS):
+                top = self._sorted(found.values())[:CLIMBERS]
+                near = [item for config in top for item in space.neighbours(config)]
+                if all(item.key() in found for item in near):
+                    break
+                found.update((item.key(), item) for item in near)
+        return self._sorted(found.values())[:count]
+
+    def _sorted(self, configs: Iterable[KernelConfig]) -> list[KernelConfig]:
+        finite = (item for item in configs if math.isfinite(self.predicted_us(item)))
+        return sorted(finite, key=lambda item: (self.predicted_us(item), item.key()))

@@ -1,0 +1,286 @@
+"""TaskSearch: the search of one problem x bucket x protocol: ask, compile, measure, store, tell."""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+
+from db import query
+from ptxgen.config import KernelConfig
+from ptxgen.outcome import Outcome, Status
+from ptxgen.source import KernelSource
+from search.budget import Meter
+from search.compile_pool import Compiled
+from search.context import MAX_KILLS, RunContext, StoppedError, emit_source
+from search.evaluator import Candidate, EvaluateRequest
+from search.events import Note, Task, TaskStarted, TrialEnded
+from search.ranking import Ranker, gpu_spec_of
+from search.samplers import Sampler, Suggestion, choose_sampler
+from search.space import Space
+
+DEADLY = frozenset({Status.CRASH, Status.HANG})
+
+UNRUN = frozenset({Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.SPILLED})
+
+STOP_ABOVE = 2.0
+"""Timing of a candidate stops early above this many times the best time (TileLang uses 2)."""
+
+MODEL_SEEDS = 12
+NEIGHBOUR_SEEDS = 8
+
+LOOKAHEAD = 2
+"""Compiles under way for each compile process."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A suggestion whose kernel is being compiled."""
+
+    suggestion: Suggestion
+    source: KernelSource
+    compiled: Future[Compiled]
+
+
+class TaskSearch:
+    """Searches one task. Call run(), then read best_candidates().
+
+    Args:
+        context: of the run.
+        task: what is searched.
+        space: its legal configs.
+        index: of the task in the run, from 0.
+    """
+
+    def __init__(self, context: RunContext, task: Task, space: Space, index: int) -> None:
+        self._context, self._task, self._space, self._index = context, task, space, index
+        self.default = context.default_config(task)
+        space.add(self.default)
+        name = choose_sampler(context.job.sampler, space)
+        self._sampler = Sampler(space, name, context.job.seed)
+        self._meter = Meter(context.job.budget)
+        self._outcomes: dict[str, Outcome] = {}  # by source digest
+        self._times: dict[str, float] = {}  # by config key, of those that ended well
+        self._trial_ids: dict[str, int] = {}
+        self.neighbours = self._neighbour_winners()
+        self.new_trials = 0
+
+    @property
+    def best_us(self) -> float | None:
+        """Best time so far, earlier runs included."""
+        return min(self._times.values(), default=None)
+
+    def run(self) -> None:
+        """Searches until the budget is used up, the space is exhausted or the user stops."""
+        known = self._remember_earlier_runs()
+        context = self._context
+        context.on_event(
+            TaskStarted(
+                self._task,
+                self._index,
+                len(self._space),
+                known,
+                context.floor_us(self._task),
+                context.job.budget,
+            )
+        )
+        if self._meter.exhausted():
+            return
+        self._sampler.enqueue(self._seeds())
+        pending: list[_Attempt] = []
+        try:
+            while not context.stop.requested:
+                self._fill(pending)
+                if not pending:
+                    return
+                attempt = self._next_compiled(pending)
+                if attempt is not None:
+                    pending.remove(attempt)
+                    self._finish(attempt)
+        except StoppedError:
+            return
+        finally:
+            for attempt in pending:
+                attempt.compiled.cancel()
+
+    def best_configs(self, count: int) -> list[KernelConfig]:
+        """The fastest configs so far, and always the default where it ended well."""
+        keys = sorted(self._times, key=lambda key: (self._times[key], key))[:count]
+        if self.default.key() in self._times and self.default.key() not in keys:
+            keys.append(self.default.key())
+        return [self._space[key] for key in keys]
+
+    def trial_of(self, config: KernelConfig) -> int | None:
+        """The trial of a config that ended well."""
+        return self._trial_ids.get(config.key())
+
+    def time_of(self, config: KernelConfig) -> float | None:
+        """The time of a config that ended well, in microseconds."""
+        return self._times.get(config.key())
+
+    def candidates(self, configs: list[KernelConfig]) -> list[Candidate]:
+        """Compiled candidates of configs that ended well before; from the cache as a rule."""
+        context = self._context
+        sources = [emit_source(self._task, c, context.arch, context.families) for c in configs]
+        futures = [
+            (config, source, context.pool.submit(source))
+            for config, source in zip(configs, sources, strict=True)
+            if isinstance(source, KernelSource)
+        ]
+        made = (_candidate(config, source, future.result()) for config, source, future in futures)
+        return [candidate for candidate in made if candidate is not None]
+
+    # ---- before the search ----------------------------------------------------------------------
+
+    def _remember_earlier_runs(self) -> int:
+        """Takes in finished trials of the same device, toolchain and source. Returns how many."""
+        context, task = self._context, self._task
+        if context.job.refresh:
+            return 0
+        records = query.finished(
+            context.store.database,
+            task.problem,
+            context.device,
+            task.m,
+            task.protocol,
+            toolchain=context.toolchain,
+        )
+        latest = {item.config.key(): item for item in records if item.config is not None}
+        deadly = {item.source_digest for item in records if item.outcome.status in DEADLY}
+        known = 0
+        for key, item in latest.items():
+            config = self._space.get(key)
+            if config is None or not self._is_current(config, item.source_digest):
+                continue
+            kills = context.kills(item.source_digest) if item.source_digest in deadly else 0
+            if item.outcome.status in DEADLY and kills < MAX_KILLS:
+                continue  # one kill may have been another's fault: it gets a second chance
+            if kills >= MAX_KILLS:
+                context.on_event(Note(f"quarantined after {kills} kills: {key}"))
+            known += 1
+            self._learn(config, item.source_digest, item.outcome, item.id)
+            self._sampler.remember(config, item.outcome)
+        return known
+
+    def _is_current(self, config: KernelConfig, source_digest: str) -> bool:
+        source = emit_source(self._task, config, self._context.arch, self._context.families)
+        return isinstance(source, KernelSource) and source.digest() == source_digest
+
+    def _neighbour_winners(self) -> list[KernelConfig]:
+        """Winners of this problem's other buckets on this device, nearest bucket first."""
+        found = query.winners(
+            self._context.store.database, device=self._context.device, problem=self._task.problem
+        )
+        found.sort(key=lambda item: abs(item.m.bit_length() - self._task.m.bit_length()))
+        others = (item for item in found if item.m != self._task.m)
+        mine = (item for item in found if item.m == self._task.m)  # other protocol, or predicted
+        return list({item.config.key(): item.config for item in (*mine, *others)}.values())
+
+    def _seeds(self) -> list[KernelConfig]:
+        """Default, neighbours' winners, the model's top: at most about twenty."""
+        context = self._context
+        ranker = Ranker(self._task, context.arch, gpu_spec_of(context.device), context.families)
+        model = ranker.best(self._space, MODEL_SEEDS, context.job.seed)
+        return [self.default, *self.neighbours[:NEIGHBOUR_SEEDS], *model]
+
+    # ---- the loop -------------------------------------------------------------------------------
+
+    def _fill(self, pending: list[_Attempt]) -> None:
+        """Keeps the compile pool busy ahead of the measuring."""
+        while len(pending) < LOOKAHEAD * self._context.pool.workers:
+            if self._meter.exhausted(len(pending)):
+                return
+            suggestion = self._sampler.ask()
+            if suggestion is None:
+                return
+            attempt = self._begin(suggestion)
+            if attempt is not None:
+                pending.append(attempt)
+
+    def _begin(self, suggestion: Suggestion) -> _Attempt | None:
+        """Sends a suggestion to the compiler, or ends it here: illegal, known or quarantined."""
+        context, config = self._context, suggestion.config
+        source = emit_source(self._task, config, context.arch, context.families)
+        if isinstance(source, Outcome):
+            context.record_unrun(self._task, config, "", source)
+            self._tell(suggestion, source)
+            return None
+        digest = source.digest()
+        if digest in self._outcomes:  # another config with the very same kernel
+            self._sampler.tell(suggestion, self._outcomes[digest])
+            return None
+        kills = context.kills(digest)
+        if kills >= MAX_KILLS:
+            context.on_event(Note(f"quarantined after {kills} kills: {config.key()}"))
+            self._sampler.tell(suggestion, Outcome(Status.CRASH, "quarantined"))
+            return None
+        return _Attempt(suggestion, source, context.pool.submit(source))
+
+    def _next_compiled(self, pending: list[_Attempt]) -> _Attempt | None:
+        """The first attempt whose compile is over; None after half a second without one."""
+        wait([item.compiled for item in pending], timeout=0.5, return_when=FIRST_COMPLETED)
+        return next((item for item in pending if item.compiled.done()), None)
+
+    def _finish(self, attempt: _Attempt) -> None:
+        """Measures what was compiled; stores and tells the outcome."""
+        context, config = self._context, attempt.suggestion.config
+        compiled = attempt.compiled.result()
+        digest = attempt.source.digest()
+        candidate = _candidate(config, attempt.source, compiled)
+        if candidate is None:
+            outcome = compiled.failure or Outcome(Status.COMPILE_ERROR, "no cubin")
+            context.record_unrun(self._task, config, digest, outcome)
+            self._outcomes[digest] = outcome
+            self._tell(attempt.suggestion, outcome)
+            return
+        trial_id, outcome = context.measure(self._task, self._request(candidate))
+        self._meter.trials += 1
+        self.new_trials += 1
+        outcome = outcome if outcome.resources else replace(outcome, resources=compiled.resources)
+        self._note(config, digest, outcome, trial_id)
+        self._tell(attempt.suggestion, outcome)
+
+    def _request(self, candidate: Candidate) -> EvaluateRequest:
+        best = self.best_us
+        return EvaluateRequest(
+            self._task.problem,
+            self._task.m,
+            self._task.protocol,
+            candidate,
+            stop_above_us=None if best is None else STOP_ABOVE * best,
+        )
+
+    def _learn(
+        self, config: KernelConfig, source_digest: str, outcome: Outcome, trial_id: int
+    ) -> None:
+        """A trial of an earlier run: counts towards the budget where it reached the GPU."""
+        if outcome.status not in UNRUN:
+            self._meter.trials += 1
+        self._note(config, source_digest, outcome, trial_id)
+
+    def _note(
+        self, config: KernelConfig, source_digest: str, outcome: Outcome, trial_id: int
+    ) -> None:
+        self._outcomes[source_digest] = outcome
+        if outcome.status is Status.OK and outcome.time_us is not None:
+            self._times[config.key()] = outcome.time_us
+            self._trial_ids[config.key()] = trial_id
+
+    def _tell(self, suggestion: Suggestion, outcome: Outcome) -> None:
+        self._sampler.tell(suggestion, outcome)
+        self._context.on_event(
+            TrialEnded(self._task, suggestion.config, outcome, self.best_us, self._meter.trials)
+        )
+
+
+def _candidate(config: KernelConfig, source: KernelSource, compiled: Compiled) -> Candidate | None:
+    """A candidate ready to run; None where the compile says no."""
+    if compiled.failure is not None or compiled.resources is None:
+        return None
+    return Candidate(
+        config=config,
+        plan=source.plan,
+        entry=source.entry,
+        cubin_path=compiled.cubin_path,
+        resources=compiled.resources,
+        source_digest=source.digest(),
+    )
