@@ -8,7 +8,7 @@ from ptxgen.errors import ArchError
 
 KIB = 1024
 RESERVED_SMEM_BYTES = 1 * KIB
-"""Shared memory the driver keeps for itself in every CTA (CUDA C Programming Guide, compute capabilities)."""
+"""Shared memory the driver keeps for itself in every CTA (CUDA C Programming Guide)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,7 @@ class GpuSpec:
         read_gbps: streaming read of device memory, GB/s (10^9 bytes).
         tensor_tflops: dense fp16 mma.sync with FP32 accumulation, TFLOP/s.
         launch_us: what one launch costs in a graph, microseconds.
-        measured: True where read_gbps, tensor_tflops and launch_us were measured by ptxtune's protocol,
-            False where they derive from the vendor's datasheet.
+        measured: True where the rates were measured, False where they derive from a datasheet.
     """
 
     name: str
@@ -88,8 +87,8 @@ class GpuSpec:
 
 MIB = KIB * KIB
 
-# Datasheet rates; read_gbps is 93 % of the datasheet bandwidth, the share an H200 reached (4.48 of 4.8 TB/s,
-# 2026-11-29). The H200 row is measured.
+# Datasheet rates; read_gbps is 93 % of the datasheet bandwidth, the share that an H200 reached
+# (4.48 of 4.8 TB/s, 2026-11-29). The H200 row is measured.
 GPUS: dict[str, GpuSpec] = {
     gpu.name: gpu
     for gpu in (

@@ -155,7 +155,7 @@ def _cublas_tflops() -> float:
 
 
 def mma_kernel() -> str:
-    """Text of the tensor-core kernel: independent chains of mma.sync on random-looking registers."""
+    """Text of the tensor-core kernel: independent chains of mma.sync on arbitrary registers."""
     return f"""\
 typedef unsigned int u32;
 
@@ -165,8 +165,12 @@ extern "C" __global__ void __launch_bounds__(256)
 {ENTRY}({ARGUMENTS}) {{
   u32 seed = threadIdx.x * 2654435761u + blockIdx.y * 40503u;
   u32 a[4], b[2];
-  for (int i = 0; i < 4; ++i) a[i] = ((seed = seed * 1664525u + 1013904223u) & 0x83ff83ff) | 0x34003400;
-  for (int i = 0; i < 2; ++i) b[i] = ((seed = seed * 1664525u + 1013904223u) & 0x83ff83ff) | 0x34003400;
+  auto next = [&] {{  // two fp16 values of 0.25..0.5 and either sign
+    seed = seed * 1664525u + 1013904223u;
+    return (seed & 0x83ff83ff) | 0x34003400;
+  }};
+  for (int i = 0; i < 4; ++i) a[i] = next();
+  for (int i = 0; i < 2; ++i) b[i] = next();
   float d[{MMA_CHAINS}][4] = {{}};
   for (int round = 0; round < {MMA_ROUNDS}; ++round)
 #pragma unroll

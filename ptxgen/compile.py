@@ -21,8 +21,8 @@ from ptxgen.outcome import Resources
 from ptxgen.ptxas_log import read_ptxas_log
 from ptxgen.source import KernelSource
 
-# Without --no-cache NVRTC 12.9 and newer take a result from the driver's cache and leave the log empty
-# (seen with 13.0 on an H200, 2026-11-29): registers and spills would be unknown.
+# Without --no-cache NVRTC 12.9 and newer may take a result from the driver's cache and leave the
+# log empty (seen with 13.0 on an H200, 2026-11-29): registers and spills would be unknown.
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--no-cache")
 """Options besides the arch, in order; part of every cache key."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from cuda.bindings import driver
@@ -95,7 +96,7 @@ def device_facts(index: int = 0) -> DeviceFacts:
         smem_optin_bytes=get(attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
         l2_bytes=get(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
         memory_bytes=int(call(driver.cuDeviceTotalMem(device), "cuDeviceTotalMem")),
-        uuid="GPU-" + "-".join(digits[a:b] for a, b in zip(cuts, cuts[1:], strict=False)),
+        uuid="GPU-" + "-".join(digits[a:b] for a, b in pairwise(cuts)),
     )
 
 

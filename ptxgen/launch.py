@@ -1,4 +1,4 @@
-"""The launch contract on torch tensors: any M, strides, offsets; current stream; no allocation surprises."""
+"""The launch contract on torch tensors: any M, any strides and offsets, the current stream."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _fits(workspace: _Workspace, plan: LaunchPlan, m: int) -> bool:
     return plan.counter_bytes(m) <= workspace.head_bytes and partials <= room
 
 
-def run(
+def run(  # noqa: PLR0917
     kernel: LoadedKernel,
     problem: Problem,
     x: Tensor,
@@ -85,8 +85,8 @@ def run(
 
     Args:
         kernel: loaded on x's device.
-        x: [..., K] in the problem's dtype; any row stride and storage offset. M is the product of the
-            leading dimensions; 0 gives an empty result.
+        x: [..., K] in the problem's dtype; any row stride and storage offset. M is the product of
+            the leading dimensions; 0 gives an empty result.
         packed: the packed weights, uint8, from ptxgen.weights.pack.
         bias: [N] where the problem has one.
         out: [..., N] to write to, contiguous; allocated where it is None.

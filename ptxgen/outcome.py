@@ -26,7 +26,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What ptxas gave a kernel: registers a thread, spilled bytes, static + dynamic shared memory."""
+    """What ptxas gave a kernel: registers a thread, spilled bytes, all shared memory of a CTA."""
 
     registers: int
     spill_bytes: int

@@ -58,7 +58,7 @@ class Problem:
         if self.k % self.group_size:
             raise ProblemError(
                 f"group size {self.group_size} does not divide K = {self.k} "
-                f"({self.k / self.group_size:g} groups). If K is one rank's share of a larger layer, "
+                f"({self.k / self.group_size:g} groups). If K is one rank's share of a layer, "
                 f"use another tensor-parallel size, or a smaller group."
             )
 
@@ -98,7 +98,7 @@ class Problem:
 
 
 def check_m(m: int) -> int:
-    """Returns m, or raises ProblemError where it is not a batch size (0 is one: an empty result)."""
+    """Returns m, or raises ProblemError where it is no batch size (0 is one: an empty result)."""
     if isinstance(m, bool) or not isinstance(m, int) or not 0 <= m <= MAX_M:
         raise ProblemError(f"M = {m!r} is not a batch size; it must be an integer 0..{MAX_M}.")
     return m
@@ -112,7 +112,7 @@ def bucket_of(m: int, buckets: tuple[int, ...] = M_BUCKETS) -> int:
 def _check_dimension(name: str, value: int, multiple: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_DIMENSION:
         raise ProblemError(
-            f"{name} = {value!r} is not a layer dimension; it must be an integer 1..{MAX_DIMENSION}."
+            f"{name} = {value!r} is no layer dimension; it must be an integer 1..{MAX_DIMENSION}."
         )
     if value % multiple:
         up = -(-value // multiple) * multiple

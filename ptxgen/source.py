@@ -34,7 +34,7 @@ class LaunchPlan:
         block_n: output features of a CTA's tile.
         n_tiles: ceil(n / block_n).
         split_k: CTAs that share one tile along K.
-        pdl: the kernel has griddepcontrol and may be launched with programmatic stream serialization.
+        pdl: the kernel has griddepcontrol and may be launched by programmatic stream serialization.
     """
 
     threads: int

@@ -1,4 +1,4 @@
-"""The one way a launch is timed: cold L2 by rotating weight copies, a CUDA graph, median and spread."""
+"""The one way a launch is timed: cold L2 by rotating weight copies, a CUDA graph, the median."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TimedGraph:
     def __init__(self, launch: Launch, copies: int) -> None:
         """Captures at least MIN_LAUNCHES launches that rotate over the copies."""
         self.launches = -(-max(MIN_LAUNCHES, copies) // copies) * copies
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         with torch.cuda.stream(stream):
             for copy in range(min(2, copies)):
                 launch(copy)
@@ -66,8 +66,8 @@ class TimedGraph:
         with torch.cuda.graph(self._graph, stream=stream):
             for index in range(self.launches):
                 launch(index % copies)
-        self._start = torch.cuda.Event(enable_timing=True)
-        self._end = torch.cuda.Event(enable_timing=True)
+        self._start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self._end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
     def sample_us(self) -> float:
         """One replay: microseconds per launch."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ptxgen.cache import CompileCache
-
 from ptxgen.errors import CompileError
 from ptxgen.source import KernelSource, LaunchPlan
 

@@ -59,7 +59,7 @@ class GpuEvaluator:
 
     def __init__(self, index: int, seed: int, ceilings: DeviceRecord | None) -> None:
         torch.cuda.set_device(index)
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.backends.cuda.matmul.allow_tf32 = False
         self._device = torch.device("cuda", index)
         self._seed = seed

@@ -1,4 +1,4 @@
-"""predict: the main job without a GPU: compiles for a named GPU, ranks by the model, stores rows."""
+"""predict: the main job without a GPU: compile for a named GPU, rank by the model, store."""
 
 from __future__ import annotations
 
@@ -130,8 +130,9 @@ def predict(
         reasons = [entry.message for entry in summary.ledger] + [task.message for task in ended]
         raise NothingMeasuredError(
             f"no candidate could be predicted for {gpu.device_name}: "
-            f"{'; '.join(dict.fromkeys(filter(None, reasons)))}. Run ptxtune doctor to check
-            NVRTC.", summary,
+            f"{'; '.join(dict.fromkeys(filter(None, reasons)))}. "
+            f"Run ptxtune doctor to check NVRTC.",
+            summary,
         )
     return summary
 
@@ -241,6 +242,4 @@ def _outcome(
     if time_us == float("inf"):
         reason = f"not one CTA fits an SM of {shared.gpu.device_name}"
         return Outcome(Status.INVALID, reason, resources=result.resources)
-    return Outcome(
-        Status.PREDICTED, time_us=time_us, resources=result.resources, floor_us=floor
-    )
+    return Outcome(Status.PREDICTED, time_us=time_us, resources=result.resources, floor_us=floor)

@@ -89,8 +89,8 @@ class ProgressView:
             self._say(f"{title}: {event.space_size} legal configs{known}")
             return
         total = min(event.budget.trials or event.space_size, event.space_size)
-        self._row = self._bar.add_task(title, total=total, state=f"{event.space_size}
-        configs{known}")
+        state = f"{event.space_size} configs{known}"
+        self._row = self._bar.add_task(title, total=total, state=state)
 
     def _trial(self, event: TrialEnded) -> None:
         if event.outcome.status not in GOOD:

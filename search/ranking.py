@@ -74,7 +74,7 @@ class Ranker:
         return self._known[key]
 
     def best(self, space: Space, count: int, seed: int = 0) -> list[KernelConfig]:
-        """The most promising configs, best first: of all, or of a sample and a climb from its top."""
+        """The most promising configs, best first: of all, or of a sample and a climb from it."""
         shuffled = space.shuffled(seed)
         found = {config.key(): config for config in shuffled[:RANKED]}
         if len(space) > RANKED:

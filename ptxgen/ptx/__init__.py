@@ -1,1 +1,1 @@
-"""The PTX vocabulary: one function an instruction, with its constraints, minimum arch and manual section."""
+"""The PTX vocabulary: one function an instruction; its constraints, minimum arch, manual section."""

@@ -1,4 +1,7 @@
-"""Asynchronous copies from global to shared memory (PTX ISA, "Data Movement: Asynchronous Copy")."""
+"""Asynchronous copies from global to shared memory (PTX ISA, "Asynchronous Copy").
+
+No cache hint anywhere: ptxas before CUDA 13.4 miscompiles cp.async with a policy operand on sm_90.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ _SECTION = "Data Movement and Conversion Instructions: cp.async"
 
 
 def cp_async_16() -> Instruction:
-    """16 bytes that bypass L1, with a 256-byte L2 prefetch. No cache hint: see h200 hazard on ptxas < 13.4."""
+    """16 bytes that bypass L1, with a 256-byte L2 prefetch."""
     return Instruction(
         "void cp_async_16(u32 dst, const u8* src)",
         "cp.async.cg.shared.global.L2::256B [%0], [%1], 16;",

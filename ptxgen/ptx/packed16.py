@@ -1,4 +1,4 @@
-"""Arithmetic on two 16-bit floats packed in a register (PTX ISA, "Half Precision Floating-Point")."""
+"""Arithmetic on two 16-bit floats in a register (PTX ISA, "Half Precision Floating-Point")."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def ld_shared_u8() -> Instruction:
 
 
 def ldmatrix(count: int) -> Instruction:
-    """`count` (2 or 4) 8x8 matrices of 16-bit values; lane i of each 8 gives a 16-byte aligned row."""
+    """`count` (2 or 4) 8x8 matrices of 16-bit values; each lane names a 16-byte aligned row."""
     registers = ", ".join(f"%{i}" for i in range(count))
     return Instruction(
         f"void ldmatrix_x{count}(u32* d, u32 row)",

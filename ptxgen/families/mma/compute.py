@@ -1,4 +1,4 @@
-"""CUDA text that consumes one pipeline stage: fragments from shared memory, dequantize, mma, scale."""
+"""CUDA text that consumes one pipeline stage: fragments, dequantize, mma, scale."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """CUDA text that turns one packed word into the four registers of an A fragment, exactly.
 
-A nibble q is put into the mantissa of a float whose ulp is 1, so that the float is magic + q; magic + zero
-is then subtracted, which is exact, before anything is scaled. fp16 takes the odd nibbles in place: 0x5400
-is 64 with an ulp of 1/16, so q << 4 adds q. bf16 has too few mantissa bits for that and shifts instead.
+A nibble q is put into the mantissa of a float whose ulp is 1, so that the float is magic + q;
+magic + zero is then subtracted, which is exact, before anything is scaled. fp16 takes the odd
+nibbles in place: 0x5400 is 64 with an ulp of 1/16, so q << 4 adds q. bf16 has too few mantissa bits
+for that and shifts instead.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product, takewhile
+from itertools import product
+from typing import Any
 
 from ptxgen.arch import ArchSpec
 from ptxgen.config import Scalar
@@ -12,71 +13,95 @@ from ptxgen.families.mma.config import KNOBS, MmaConfig
 from ptxgen.families.mma.rules import violations
 from ptxgen.problem import Problem
 
-MAX_TOKEN_TILE_WASTE = 2
-"""A CTA's tile may be at most this many times the batch, rounded up to n8 tiles."""
+MIN_WARPS, MAX_WARPS = 4, 16
+
+# What follows prunes by measurement: an H200, 2026-11-29, some 8,000 configs over seven layers, cold L2
+# (docs/kernel-log.md). A choice is left out where its best config lost 5 % or more in every cell.
+DECODE_MAX_M = 16
+SKINNY_MAX_M = 64
+
+DECODE: dict[str, tuple[Scalar, ...]] = {
+    "warps_m": (1,),
+    "warps_n": (1, 2),
+    "warp_n": (16, 32, 48, 64, 80, 112),
+    "warps_k": (2, 4, 8),
+    "warp_k": (128, 256),
+    "num_stages": (2, 3, 4, 6),
+    "split_k": (1, 2, 4),
+    "scale_on": ("accumulators",),
+    "weights_first": (False, True),
+    "min_ctas": (1, 2, 3),
+}
+SKINNY: dict[str, tuple[Scalar, ...]] = {
+    "warps_m": (1, 2),
+    "warps_n": (1, 2, 4, 8),
+    "warp_n": (16, 32, 64),
+    "warps_k": (1, 2, 4),
+    "warp_k": (128,),
+    "num_stages": (2, 3, 4),
+    "split_k": (1, 2, 4),
+    "scale_on": ("accumulators", "weights"),
+    "weights_first": (True,),
+    "min_ctas": (1, 2),
+}
+WIDE: dict[str, tuple[Scalar, ...]] = {
+    "warps_m": (1, 2),
+    "warps_n": (2, 4, 8),
+    "warp_n": (16, 32, 64),
+    "warps_k": (1, 2),
+    "warp_k": (128,),
+    "num_stages": (2, 3, 4),
+    "split_k": (1, 2, 4),
+    "scale_on": ("weights",),
+    "weights_first": (True,),
+    "min_ctas": (1, 2),
+}
 
 
 def block_m_choices(m: int) -> tuple[int, ...]:
-    """Tiles of tokens worth trying for batches of up to m: one tile, or the larger ones in several."""
+    """Tiles of tokens worth trying for batches of up to m: one tile that covers it, or half of that.
+
+    Above 64 tokens a tile of 64 won in every cell, so 128 is the largest that is tried.
+    """
     sizes = [int(choice) for choice in KNOBS["block_m"]]
     covering = min((size for size in sizes if size >= m), default=max(sizes))
-    if covering <= 8:
-        return (covering,)
-    return tuple(size for size in sizes if size >= 8 and covering // 4 <= size <= covering)
+    if covering < 8:
+        return (covering, 8)
+    halves = tuple(size for size in sizes if 8 < size < covering and size * 2 >= covering)
+    return (*halves, covering)
 
 
 def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[MmaConfig]:
     """Every legal config worth trying for batches of up to m, in a fixed order."""
-    for tile in _tiles(m):
-        for scale_on in KNOBS["scale_on"]:
-            yield from _legal_of(tile, str(scale_on), problem, arch)
+    regime = DECODE if m <= DECODE_MAX_M else SKINNY if m <= SKINNY_MAX_M else WIDE
+    if problem.whole_k:
+        regime = {**regime, "scale_on": ("accumulators",)}
+    names = tuple(regime)
+    for block_m in block_m_choices(m):
+        for values in product(*regime.values()):
+            config = _from_regime(block_m, dict(zip(names, values, strict=True)))
+            if config is not None and not violations(problem, config, arch):
+                yield config
 
 
-def _tiles(m: int) -> Iterator[MmaConfig]:
-    """One config a tile: the least demanding one, with the fewest stages and CTAs."""
-    least = {"num_stages": 2, "split_k": 1, "scale_on": "weights"}
-    rest = {"weights_first": False, "min_ctas": 1}
-    tile_knobs = {name: KNOBS[name] for name in KNOBS if name not in {**least, **rest}}
-    tile_knobs["block_m"] = block_m_choices(m)
-    for values in product(*tile_knobs.values()):
-        tile = dict(zip(tile_knobs, values, strict=True))
-        config = MmaConfig.from_knobs({**tile, **least, **rest})
-        if not _wasteful(config):
-            yield config
-
-
-def _legal_of(
-    tile: MmaConfig, scale_on: str, problem: Problem, arch: ArchSpec
-) -> Iterator[MmaConfig]:
-    """The legal configs of a tile.
-
-    The product has millions of points, so this relies on the rules being monotonic: more stages,
-    splits or CTAs never make an illegal config legal, splits are independent of the other two, and
-    weights_first plays no part.
-    """
-
-    least = {name: getattr(tile, name) for name in KNOBS} | {"scale_on": scale_on}
-
-    def legal(**knobs: Scalar) -> bool:
-        return not violations(problem, MmaConfig(**{**least, **knobs}), arch)
-
-    if not legal():
-        return
-    splits = list(takewhile(lambda split: legal(split_k=split), KNOBS["split_k"]))
-    for stages in takewhile(lambda count: legal(num_stages=count), KNOBS["num_stages"]):
-        ctas = [n for n in KNOBS["min_ctas"] if legal(num_stages=stages, min_ctas=n)]
-        for rest in product(splits, KNOBS["weights_first"], ctas):
-            split_k, weights_first, min_ctas = rest
-            yield MmaConfig(
-                tile.block_m, tile.warp_m, tile.block_n, tile.warp_n, tile.block_k, tile.warps_k,
-                int(stages), int(split_k), scale_on, bool(weights_first), int(min_ctas),
-            )  # fmt: skip
-
-
-def _wasteful(config: MmaConfig) -> bool:
-    """Points that never won on an H200 (2026-11-29): too few or too many threads, tiny warp tiles."""
-    warps = config.block_m // config.warp_m * (config.block_n // config.warp_n) * config.warps_k
-    return not 2 <= warps <= 16
+def _from_regime(block_m: int, choice: dict[str, Any]) -> MmaConfig | None:
+    """A config from warp counts; None where the warps are too few, too many or uneven."""
+    warps = choice["warps_m"] * choice["warps_n"] * choice["warps_k"]
+    if not MIN_WARPS <= warps <= MAX_WARPS or block_m % choice["warps_m"]:
+        return None
+    return MmaConfig(
+        block_m=block_m,
+        warp_m=block_m // choice["warps_m"],
+        block_n=choice["warp_n"] * choice["warps_n"],
+        warp_n=choice["warp_n"],
+        block_k=choice["warp_k"] * choice["warps_k"],
+        warps_k=choice["warps_k"],
+        num_stages=choice["num_stages"],
+        split_k=choice["split_k"],
+        scale_on=choice["scale_on"],
+        weights_first=choice["weights_first"],
+        min_ctas=choice["min_ctas"],
+    )
 
 
 def default_config(problem: Problem, arch: ArchSpec, m: int, num_sms: int) -> MmaConfig:
@@ -95,20 +120,50 @@ def default_config(problem: Problem, arch: ArchSpec, m: int, num_sms: int) -> Mm
 
 
 def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[MmaConfig]:
-    """Defaults from the most to the least demanding; the first legal one is taken."""
-    scale_on = "accumulators" if problem.whole_k or m <= 16 else "weights"
-    if m <= 16:
-        block_m = min(size for size in (1, 2, 4, 8, 16) if size >= m or size == 16)
-        tiles = problem.n // 64
-        narrow, wide = (32, 64) if tiles < num_sms else (64, 32)
-        for warp_n, warps_k, num_stages in product((narrow, wide, 16), (8, 4, 2, 1), (4, 3, 2)):
-            yield MmaConfig(
-                block_m, block_m, warp_n, warp_n, 128 * warps_k, warps_k, num_stages, 1,
-                scale_on, True, 1,
-            )  # fmt: skip
+    """Defaults from the fastest to the least demanding; the first legal one is taken.
+
+    The tiles are those that won or tied on the H200 (docs/kernel-log.md): narrow ones with K split
+    over many warps where a layer has few features for the GPU, wide ones with small CTAs elsewhere.
+    """
+    large = problem.n >= 64 * 3 * num_sms
+    if m <= DECODE_MAX_M:
+        block_m = min(size for size in (1, 2, 4, 8, 16) if size >= m)
+        warps = (4, 8, 2) if large else (8, 4, 2)
+        tiles = product((64, 32, 16) if large else (32, 16), warps, (3, 2))
+        yield from (_warp_split(block_m, warp_n, wk, stages) for warp_n, wk, stages in tiles)
         return
-    block_m = min(size for size in (32, 64, 128) if size >= m or size == 128)
+    if m <= SKINNY_MAX_M and not large:
+        yield from (_warp_split(32, 32, warps_k, 2) for warps_k in (4, 2))
+    block_m = 32 if m <= 32 else 64
+    scale_on = "accumulators" if problem.whole_k else "weights"
     for block_n, num_stages in product((128, 64), (3, 2)):
         yield MmaConfig(
-            block_m, 32, block_n, 32, 128, 1, num_stages, 1, scale_on, True, 1
-        )  # fmt: skip
+            block_m=block_m,
+            warp_m=block_m,
+            block_n=block_n,
+            warp_n=block_n // 4,
+            block_k=128,
+            warps_k=1,
+            num_stages=num_stages,
+            split_k=1,
+            scale_on=scale_on,
+            weights_first=False,
+            min_ctas=1,
+        )
+
+
+def _warp_split(block_m: int, warp_n: int, warps_k: int, num_stages: int) -> MmaConfig:
+    """A CTA whose warps all work on the same tile and split K."""
+    return MmaConfig(
+        block_m=block_m,
+        warp_m=block_m,
+        block_n=warp_n,
+        warp_n=warp_n,
+        block_k=128 * warps_k,
+        warps_k=warps_k,
+        num_stages=num_stages,
+        split_k=1,
+        scale_on="accumulators",
+        weights_first=False,
+        min_ctas=1,
+    )
