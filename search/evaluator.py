@@ -1,0 +1,80 @@
+"""Evaluator: what runs inside the GPU worker process, and the messages that cross its pipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol as TypingProtocol
+
+from db.records import DeviceRecord, Protocol
+from ptxgen.config import KernelConfig
+from ptxgen.outcome import Outcome, Resources
+from ptxgen.problem import Problem
+from ptxgen.source import LaunchPlan
+
+
+class Effort(StrEnum):
+    """How long one candidate is timed."""
+
+    SCREEN = "screen"  # about 20 ms of GPU time
+    FULL = "full"  # about 100 ms
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A compiled kernel that is ready to be run.
+
+    cubin_path names the file in the compile cache; the worker loads it itself.
+    """
+
+    config: KernelConfig
+    plan: LaunchPlan
+    entry: str
+    cubin_path: str
+    resources: Resources
+    source_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateRequest:
+    """Check a candidate, then time it. candidate None: time the cuBLAS FP16/BF16 baseline."""
+
+    problem: Problem
+    m: int
+    protocol: Protocol
+    candidate: Candidate | None
+    effort: Effort = Effort.SCREEN
+    stop_above_us: float | None = None
+    """Stop early, with what was measured so far, once clearly slower than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalsRequest:
+    """Time several checked candidates in turns in one window. candidates None entries: cuBLAS."""
+
+    problem: Problem
+    m: int
+    protocol: Protocol
+    candidates: tuple[Candidate | None, ...] = field(default=())
+    rounds: int = 7
+
+
+class Evaluator(TypingProtocol):
+    """Lives in the worker process. Any exception it raises is sent to the parent as a CRASH
+    (sticky DriverError) or LAUNCH_ERROR outcome; it may also hang or die."""
+
+    def device(self) -> DeviceRecord:
+        """The device with its ceilings, measured once a worker where they are not passed in."""
+        ...
+
+    def driver_version(self) -> str:
+        """The CUDA driver's version, such as "580.159.03"."""
+        ...
+
+    def evaluate(self, request: EvaluateRequest) -> Outcome:
+        """Check, then time one candidate."""
+        ...
+
+    def finals(self, request: FinalsRequest) -> list[Outcome]:
+        """Outcomes in the order of request.candidates, timed interleaved."""
+        ...
