@@ -20,7 +20,7 @@ MARKS = {Health.OK: "ok  ", Health.WARNING: "note", Health.FAILED: "FAIL"}
 @json_option
 @click.pass_context
 def command(
-    context: click.Context, *, db: str | None, cache_dir: str | None, as_json: bool
+    context: click.Context, /, *, db: str | None, cache_dir: str | None, as_json: bool
 ) -> None:
     """Check driver, NVRTC, device, caches and database, with cures.
 

@@ -1,0 +1,135 @@
+"""ptxtune one: runs one config alone, for instance to reproduce a trial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from db import query
+from db.records import Protocol, TrialRecord
+from db.session import open_database
+from ptxgen.config import KernelConfig
+from ptxgen.errors import ConfigError
+from ptxgen.outcome import Outcome, Status
+from ptxgen.problem import Problem
+from ptxtune.options import (
+    cache_option,
+    db_option,
+    gpu_option,
+    json_option,
+    problem_options,
+    protocol_option,
+)
+from ptxtune.output import note, say, say_json
+from ptxtune.pin import parse_config
+from ptxtune.selection import select_problems
+from ptxtune.target import resolve_target
+from ptxtune.tuning import make_job, run_config
+from reports.words import share_text, time_text
+from search.progress import ProgressView
+
+
+@click.command("one")
+@problem_options(several=False)
+@click.option("--m", type=click.IntRange(min=1), default=1, show_default=True, help="Batch size.")
+@protocol_option(several=False, default="plain")
+@click.option("--config", help="Config as JSON (default: the built-in one for this M).")
+@click.option("--trial", type=int, help="Repeat this stored trial; ptxtune list trials shows them.")
+@gpu_option
+@db_option
+@cache_option
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    *,
+    m: int,
+    protocol: str,
+    config: str | None,
+    trial: int | None,
+    gpu: str | None,
+    db: str | None,
+    cache_dir: str | None,
+    as_json: bool,
+    **layer: Any,
+) -> None:
+    """Run one config, for instance to reproduce a trial.
+
+    It is compiled, checked and timed on the GPU, and stored. The exit code is 1 where it failed.
+
+    \b
+    Example:
+      ptxtune one --n 4096 --k 4096 --m 8
+      ptxtune one --trial 17
+    """
+    chosen: KernelConfig | None
+    if trial is not None:
+        problem, m, protocol, chosen = _stored(trial, db)
+    else:
+        (problem,) = select_problems(**layer).problems
+        chosen = parse_config(config, "--config") if config else None
+    target = resolve_target(gpu)
+    job = make_job(
+        [problem], [m], target=target, protocols=[Protocol(protocol)], cache_dir=cache_dir
+    )
+    with ProgressView() as view:
+        outcome = run_config(job, chosen, target, db=db, on_event=view.on_event)
+    if as_json:
+        say_json(_document(problem, m, protocol, chosen, outcome))
+    else:
+        note(f"{problem.key()} M={m} {protocol} {chosen.key() if chosen else '(default config)'}")
+        say(_text(outcome))
+    context.exit(0 if outcome.status is Status.OK else 1)
+
+
+def _stored(trial_id: int, db: str | None) -> tuple[Problem, int, str, KernelConfig]:
+    with open_database(db) as database:
+        found: TrialRecord = query.trial(database, trial_id)
+    if found.config is None:
+        raise ConfigError(
+            f"trial {trial_id} is of {found.contender} and has no config of this version to "
+            f"repeat; choose another with ptxtune list trials."
+        )
+    return found.problem, found.m, found.protocol.value, found.config
+
+
+def _text(outcome: Outcome) -> str:
+    lines = [outcome.status.value + (f": {outcome.message}" if outcome.message else "")]
+    if outcome.time_us is not None:
+        floor = outcome.floor_us or None
+        share = share_text(floor / outcome.time_us if floor else None)
+        spread = "-" if outcome.spread is None else f"{outcome.spread:.1%}"
+        lines.append(f"time {time_text(outcome.time_us)} us, spread {spread}, {share} of the floor")
+    if outcome.rel_err is not None:
+        lines.append(f"relative error {outcome.rel_err:.2e}")
+    if outcome.resources is not None:
+        found = outcome.resources
+        lines.append(
+            f"{found.registers} registers, {found.spill_bytes} bytes spilled, "
+            f"{found.smem_bytes} bytes of shared memory"
+        )
+    return "\n".join(lines)
+
+
+def _document(
+    problem: Problem, m: int, protocol: str, config: KernelConfig | None, outcome: Outcome
+) -> dict[str, Any]:
+    found = outcome.resources
+    return {
+        "problem": problem.to_dict(),
+        "m": m,
+        "protocol": protocol,
+        "config": config.to_dict() if config else None,
+        "status": outcome.status.value,
+        "message": outcome.message,
+        "time_us": outcome.time_us,
+        "spread": outcome.spread,
+        "rel_err": outcome.rel_err,
+        "floor_us": outcome.floor_us,
+        "clock_mhz": outcome.clock_mhz,
+        "registers": found.registers if found else None,
+        "spill_bytes": found.spill_bytes if found else None,
+        "smem_bytes": found.smem_bytes if found else None,
+    }
