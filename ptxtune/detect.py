@@ -66,13 +66,13 @@ def detect() -> Detection:
         return Detection((), f"NVML found no NVIDIA driver ({error})")
     if not gpus:
         return Detection((), "the NVIDIA driver is loaded but lists no GPU")
-    visible = _visible(gpus, hidden)
-    if not visible:
+    shown = visible(gpus, hidden)
+    if not shown:
         return Detection((), f"CUDA_VISIBLE_DEVICES = {hidden!r} hides all {len(gpus)} GPUs")
-    return Detection(visible)
+    return Detection(shown)
 
 
-def _visible(gpus: tuple[DetectedGpu, ...], setting: str | None) -> tuple[DetectedGpu, ...]:
+def visible(gpus: tuple[DetectedGpu, ...], setting: str | None) -> tuple[DetectedGpu, ...]:
     """What CUDA_VISIBLE_DEVICES leaves: indices or UUIDs, up to the first unknown one."""
     if setting is None:
         return gpus
