@@ -1,1 +1,1 @@
-"""The PTX vocabulary: one function an instruction; its constraints, minimum arch, manual section."""
+"""The PTX vocabulary: one function an instruction, with constraints, minimum arch and section."""

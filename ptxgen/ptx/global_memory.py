@@ -85,7 +85,7 @@ def ld_partial() -> Instruction:
 
 
 def arrive_on_tile() -> Instruction:
-    """Counts this CTA in and returns how many came before: releases its partials, acquires theirs."""
+    """Counts this CTA in, returns how many came before; releases its partials, acquires theirs."""
     return Instruction(
         "u32 arrive_on_tile(u32* counter)",
         "atom.global.acq_rel.gpu.inc.u32 %0, [%1], %2;",

@@ -1,0 +1,77 @@
+"""The PTX vocabulary: each instruction is one asm statement with operands, arch and section."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ptxgen.arch import ARCHS
+from ptxgen.errors import ArchError
+from ptxgen.ptx import cp_async, global_memory, launch_control, mma, packed16, shared
+from ptxgen.ptx.instruction import Instruction, render_all
+
+SM80, SM90 = ARCHS["sm_80"], ARCHS["sm_90a"]
+
+VOCABULARY: list[Instruction] = [
+    cp_async.cp_async_16(),
+    cp_async.cp_async_16_zfill(),
+    cp_async.cp_async_8_zfill(),
+    cp_async.cp_async_commit(),
+    cp_async.cp_async_wait(3),
+    shared.shared_address(),
+    shared.ld_shared_v4(),
+    shared.ld_shared_u32(),
+    shared.ld_shared_u8(),
+    shared.ldmatrix(2),
+    shared.ldmatrix(4),
+    mma.mma_m16n8k16("fp16"),
+    mma.mma_m16n8k16("bf16"),
+    packed16.and_or_const(0x000F000F, 0x64006400, "pick"),
+    packed16.permute(0x1010, "low_half_twice"),
+    global_memory.st_global_v2(),
+    global_memory.ld_global_nc_v2(),
+    global_memory.ld_global_nc_u32(),
+    global_memory.ld_global_nc_u8(),
+    global_memory.st_partial(),
+    global_memory.ld_partial(),
+    global_memory.arrive_on_tile(),
+    launch_control.launch_dependents(),
+    launch_control.wait_for_previous(),
+    *(packed16.unpack_to_float(dtype) for dtype in ("fp16", "bf16")),
+    *(packed16.pack_from_float(dtype) for dtype in ("fp16", "bf16")),
+    *(packed16.sub2(dtype, arch) for dtype in ("fp16", "bf16") for arch in (SM80, SM90)),
+    *(packed16.mul2(dtype, arch) for dtype in ("fp16", "bf16") for arch in (SM80, SM90)),
+]
+
+
+@pytest.mark.parametrize("instruction", VOCABULARY, ids=lambda item: item.ptx[:40])
+def test_operands_and_constraints_match(instruction: Instruction) -> None:
+    used = {int(number) for number in re.findall(r"%(\d+)", instruction.ptx)}
+    operands = len(instruction.outputs) + len(instruction.inputs)
+    assert used == set(range(operands)), "every operand is used, and no other"
+    assert instruction.section
+
+
+@pytest.mark.parametrize("instruction", VOCABULARY, ids=lambda item: item.ptx[:40])
+def test_one_asm_statement(instruction: Instruction) -> None:
+    text = instruction.render()
+    assert text.count("asm") == 1
+    assert f"// PTX ISA: {instruction.section}" in text
+    assert instruction.name in text
+
+
+def test_memory_instructions_are_volatile() -> None:
+    for instruction in VOCABULARY:
+        if instruction.memory:
+            assert instruction.volatile, instruction.name
+
+
+def test_an_instruction_that_the_arch_lacks_is_refused() -> None:
+    with pytest.raises(ArchError, match=r"griddepcontrol.wait; needs .* 9\.0; sm_80"):
+        render_all([launch_control.wait_for_previous()], SM80)
+
+
+def test_functions_are_rendered_once() -> None:
+    text = render_all([shared.ld_shared_u32(), shared.ld_shared_u32()], SM80)
+    assert text.count("ld.shared.b32") == 1
