@@ -182,7 +182,7 @@ def _compiled_rows(
                 if isinstance(unwanted, Future):
                     unwanted.cancel()
             return
-        outcome = _outcome(shared, task, config, source, future, floor)
+        outcome = replace(_outcome(shared, task, config, source, future), floor_us=floor)
         digest = source.digest() if source else ""
         trial_id = shared.store.add_predicted(
             shared.run_id,
@@ -222,7 +222,6 @@ def _outcome(
     config: KernelConfig,
     source: KernelSource | None,
     compiled: Future[Compiled] | Outcome,
-    floor: float,
 ) -> Outcome:
     """The predicted outcome of one config, from what the compiler gave it."""
     if source is None or isinstance(compiled, Outcome):
@@ -242,4 +241,4 @@ def _outcome(
     if time_us == float("inf"):
         reason = f"not one CTA fits an SM of {shared.gpu.device_name}"
         return Outcome(Status.INVALID, reason, resources=result.resources)
-    return Outcome(Status.PREDICTED, time_us=time_us, resources=result.resources, floor_us=floor)
+    return Outcome(Status.PREDICTED, time_us=time_us, resources=result.resources)

@@ -225,6 +225,9 @@ class TaskSearch:
         context, config = self._context, attempt.suggestion.config
         compiled = attempt.compiled.result()
         digest = attempt.source.digest()
+        if digest in self._outcomes:  # its twin was compiled at the same time, and ended first
+            self._sampler.tell(attempt.suggestion, self._outcomes[digest])
+            return
         candidate = _candidate(config, attempt.source, compiled)
         if candidate is None:
             outcome = compiled.failure or Outcome(Status.COMPILE_ERROR, "no cubin")
