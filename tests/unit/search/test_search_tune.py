@@ -223,7 +223,7 @@ def test_failed_finals_fall_back_to_one_by_one(
 
 def test_nothing_measured_is_an_error_with_reproducers(store: Store, make_job: MakeJob) -> None:
     behaviour = {config.key(): "wrong" for config in LEGAL}
-    with pytest.raises(NothingMeasuredError, match="33 x wrong.*ptxtune one --n 4096") as caught:
+    with pytest.raises(NothingMeasuredError, match=r"33 x wrong.*ptxtune one --n 4096") as caught:
         tune(make_job({"behaviour": behaviour}), store)
     assert caught.value.exit_code != 0
     assert caught.value.summary.tasks[0].config is None

@@ -1,0 +1,126 @@
+"""Ctrl-C and kill -9 in the middle of a run lose nothing that was measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import search_fakes
+
+from db import query
+from db.session import open_database
+from db.store import Store
+from ptxgen.arch import arch_named
+from ptxgen.outcome import Status
+from search.job import TuneJob
+from search.tune import STOPPING, tune
+
+SCRIPT = Path(__file__).with_name("interrupted_run.py")
+FAMILY = search_fakes.families()["mma"]
+LEGAL = list(FAMILY.candidates(search_fakes.PROBLEM, arch_named("sm_90a"), 8))
+OPTIMUM = min(LEGAL, key=search_fakes.true_us)
+
+Run = subprocess.Popen[str]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[float], Run]]:
+    """Starts the run in a process group of its own, as a shell does."""
+    made: list[Run] = []
+
+    def begin(seconds: float) -> Run:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, str(SCRIPT), str(tmp_path), str(seconds)]
+        made.append(
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+            )
+        )
+        return made[-1]
+
+    yield begin
+    for run in made:
+        run.kill()
+        run.wait()
+
+
+def wait_for(run: Run, line: str) -> None:
+    assert run.stdout is not None
+    for found in run.stdout:
+        if found.strip() == line:
+            return
+    raise AssertionError(f"the run ended without {line!r}")
+
+
+def rest_of(run: Run) -> str:
+    assert run.stdout is not None
+    return run.stdout.read()
+
+
+def evaluated(folder: Path) -> list[str]:
+    lines = (folder / "evaluated.log").read_text().splitlines()
+    return [line.split(" ", 2)[2] for line in lines if line.startswith("evaluate screen")]
+
+
+def test_one_ctrl_c_ends_after_the_running_trial(
+    start: Callable[[float], Run], tmp_path: Path, make_job: Callable[..., TuneJob]
+) -> None:
+    run = start(0.2)
+    wait_for(run, "trial 3")
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    text = rest_of(run)
+    assert run.wait(20) == 0
+    assert "interrupted True tasks 1" in text
+    with open_database(tmp_path / "tune.db") as database:
+        trials = query.trials(database, problem=search_fakes.PROBLEM)
+        assert Counter(trial.outcome.status for trial in trials) == {Status.OK: len(trials)}
+        assert 3 <= len(trials) <= 5
+        assert query.winners(database)[0].time_us == min(
+            trial.outcome.time_us or 0 for trial in trials
+        )
+        (task,) = tune(make_job(), Store(database)).tasks
+    assert task.config == OPTIMUM
+    assert set(Counter(evaluated(tmp_path)).values()) == {1}
+    assert len(evaluated(tmp_path)) == len(LEGAL)
+
+
+def test_two_ctrl_c_end_at_once(start: Callable[[float], Run], tmp_path: Path) -> None:
+    run = start(4.0)
+    wait_for(run, "trial 1")
+    time.sleep(0.3)
+    os.killpg(run.pid, signal.SIGINT)
+    wait_for(run, f"note {STOPPING}")
+    begin = time.monotonic()
+    os.killpg(run.pid, signal.SIGINT)
+    text = rest_of(run)
+    assert run.wait(20) == 0
+    assert time.monotonic() - begin < 3
+    assert "interrupted True" in text
+    with open_database(tmp_path / "tune.db") as database:
+        (done,) = query.trials(database, statuses=[Status.OK])
+        assert done.outcome.time_us == search_fakes.true_us(search_fakes.BASE)
+
+
+def test_kill_9_loses_at_most_the_running_trial(
+    start: Callable[[float], Run], tmp_path: Path, make_job: Callable[..., TuneJob]
+) -> None:
+    run = start(0.2)
+    wait_for(run, "trial 3")
+    run.kill()
+    run.wait()
+    with open_database(tmp_path / "tune.db") as database:
+        assert len(query.trials(database, statuses=[Status.OK])) >= 3
+        (task,) = tune(make_job(), Store(database)).tasks
+        assert query.trials(database, statuses=[Status.STARTED]) == []
+        assert len(query.trials(database, statuses=[Status.CRASH])) <= 1
+    assert task.config == OPTIMUM
+    counts = Counter(evaluated(tmp_path))
+    assert len(counts) == len(LEGAL)
+    assert sum(count > 1 for count in counts.values()) <= 1  # the one that was running
