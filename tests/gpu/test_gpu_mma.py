@@ -1,0 +1,143 @@
+"""The mma family on a GPU: right for every M, shape, group, dtype and zero kind."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+import torch
+from gpu_kernels import Layer, arch
+
+from ptxgen.families import candidates, default_config, violations
+from ptxgen.families.mma.config import MmaConfig
+from ptxgen.problem import Problem
+from ptxgen.weights.pack import pack
+from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight
+
+pytestmark = pytest.mark.gpu
+
+ODD = [(48, 64), (232, 2752), (1440, 7392), (2880, 2880), (1024, 10944), (256, 27392)]
+KINDS = list(itertools.product(("fp16", "bf16"), ("sym", "int")))
+
+
+@pytest.mark.parametrize(("n", "k"), ODD)
+@pytest.mark.parametrize(("dtype", "zero"), KINDS)
+def test_odd_shapes_with_every_group_size(n: int, k: int, dtype: str, zero: str) -> None:
+    for number, group in enumerate((32, 64, 128, k)):
+        if k % group:
+            continue
+        problem = Problem(n, k, group, dtype, zero, bias=bool(number % 2))  # type: ignore[arg-type]
+        for m in (1, 7, 16, 40, 65):
+            layer = Layer.create(problem, default_config(problem, arch(), m, 132))
+            result = layer.check(m)
+            assert result.ok, (problem.key(), m, result)
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_random_configs(number: int) -> None:
+    chooser = random.Random(number)
+    dtype, zero = chooser.choice(KINDS)
+    n, k = chooser.choice([*ODD, (4096, 4096), (320, 14336)])
+    group = chooser.choice([g for g in (32, 64, 128, k) if k % g == 0])
+    problem = Problem(n, k, group, dtype, zero, bias=bool(number % 2))  # type: ignore[arg-type]
+    m = chooser.choice([1, 2, 4, 8, 16, 32, 64, 128])
+    space = list(candidates(problem, arch(), m))
+    for config in chooser.sample(space, 6):
+        layer = Layer.create(problem, config)
+        for batch in (1, m, m + 3):
+            result = layer.check(batch)
+            assert result.ok, (problem.key(), config.key(), batch, result)
+
+
+@pytest.mark.parametrize("block_m", [1, 8, 24, 64])
+@pytest.mark.parametrize("split_k", [1, 3])
+def test_every_m_from_1_to_65(block_m: int, split_k: int) -> None:
+    """One kernel and one workspace for all batches, in an order that shrinks and grows."""
+    problem = Problem(232, 2752, 64, "fp16", "int", bias=True)
+    config = MmaConfig(
+        block_m=block_m,
+        warp_m=block_m,
+        block_n=64,
+        warp_n=32,
+        block_k=256,
+        warps_k=2,
+        num_stages=3,
+        split_k=split_k,
+        scale_on="accumulators",
+        weights_first=True,
+        min_ctas=1,
+    )
+    assert violations(problem, config, arch()) == []
+    layer = Layer.create(problem, config)
+    for m in [*range(1, 66), 1, 129, 3, 257, 2]:
+        result = layer.check(m)
+        assert result.ok, (m, result)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("scale_on", ["weights", "accumulators"])
+def test_every_nibble_and_zero_point_is_bit_exact(dtype: str, scale_on: str) -> None:
+    """One-hot activations and scale 1: the output is q - z itself, for all 256 pairs."""
+    n, k = 256, 256
+    problem = Problem(n, k, 32, dtype, "int")  # type: ignore[arg-type]
+    rows, columns = torch.arange(n), torch.arange(k)
+    q = ((rows[:, None] + columns[None, :] * 7) % 16).to(torch.uint8)
+    zeros = ((rows[:, None] // 16 + torch.arange(k // 32)[None, :] * 5) % 16).to(torch.uint8)
+    scales = torch.ones(n, k // 32, dtype=TORCH_DTYPES[problem.dtype])
+    config = MmaConfig(
+        block_m=64,
+        warp_m=32,
+        block_n=64,
+        warp_n=16,
+        block_k=128,
+        warps_k=1,
+        num_stages=2,
+        split_k=1,
+        scale_on=scale_on,
+        weights_first=False,
+        min_ctas=1,
+    )
+    layer = Layer.create(problem, config)
+    layer.packed = pack(QuantizedWeight(q.cuda(), scales.cuda(), zeros.cuda()), problem)
+    out = layer(torch.eye(k, dtype=TORCH_DTYPES[problem.dtype], device="cuda"))
+    wide = zeros.repeat_interleave(32, dim=1)
+    pairs = set(zip(q.flatten().tolist(), wide.flatten().tolist(), strict=True))
+    assert len(pairs) == 256
+    expected = q.float() - wide.float()
+    assert torch.equal(out.float().cpu(), expected.t())
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_overflow_is_inf_only_where_the_result_is_beyond_the_dtype(dtype: str) -> None:
+    problem = Problem(5120, 13824, 128, dtype)  # type: ignore[arg-type]
+    layer = Layer.create(problem, default_config(problem, arch(), 17, 132))
+    x = layer.x(17)
+    x[:, :4] *= 2000
+    out, ref = layer(x), layer.reference(x)
+    limit = torch.finfo(TORCH_DTYPES[problem.dtype]).max
+    assert not out.isnan().any()
+    beyond = ref.abs() > limit * 1.001
+    within = ref.abs() < limit * 0.999
+    assert out[beyond].isinf().all()
+    assert out[within].isfinite().all()
+
+
+@pytest.mark.parametrize(("n", "k"), [(152064, 3584), (3584, 18944), (57344, 8192)])
+def test_large_layers(n: int, k: int) -> None:
+    problem = Problem(n, k)
+    for m in (1, 33):
+        result = Layer.create(problem, default_config(problem, arch(), m, 132)).check(m)
+        assert result.ok, result
+
+
+def test_results_do_not_depend_on_the_launch() -> None:
+    """Split K adds up in a fixed order: 200 launches give the same bits."""
+    problem = Problem(1024, 8192)
+    space = candidates(problem, arch(), 8)
+    config = next(c for c in space if isinstance(c, MmaConfig) and c.split_k == 4)
+    layer = Layer.create(problem, config)
+    x = layer.x(8)
+    first = layer(x)
+    for _ in range(200):
+        assert torch.equal(layer(x), first)
