@@ -11,7 +11,7 @@ from db.records import Protocol, TrialRecord
 from db.session import open_database
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
-from ptxgen.outcome import Outcome, Status
+from ptxgen.outcome import Status
 from ptxgen.problem import Problem
 from ptxtune.options import (
     cache_option,
@@ -21,12 +21,12 @@ from ptxtune.options import (
     problem_options,
     protocol_option,
 )
+from ptxtune.outcomes import outcome_document, outcome_text
 from ptxtune.output import note, say, say_json
 from ptxtune.pin import parse_config
 from ptxtune.selection import select_problems
 from ptxtune.target import resolve_target
 from ptxtune.tuning import make_job, run_config
-from reports.words import share_text, time_text
 from search.progress import ProgressView
 
 
@@ -77,10 +77,10 @@ def command(
     with ProgressView() as view:
         outcome = run_config(job, chosen, target, db=db, on_event=view.on_event)
     if as_json:
-        say_json(_document(problem, m, protocol, chosen, outcome))
+        say_json(outcome_document(problem, m, protocol, chosen, outcome))
     else:
         note(f"{problem.key()} M={m} {protocol} {chosen.key() if chosen else '(default config)'}")
-        say(_text(outcome))
+        say(outcome_text(outcome))
     context.exit(0 if outcome.status is Status.OK else 1)
 
 
@@ -93,43 +93,3 @@ def _stored(trial_id: int, db: str | None) -> tuple[Problem, int, str, KernelCon
             f"repeat; choose another with ptxtune list trials."
         )
     return found.problem, found.m, found.protocol.value, found.config
-
-
-def _text(outcome: Outcome) -> str:
-    lines = [outcome.status.value + (f": {outcome.message}" if outcome.message else "")]
-    if outcome.time_us is not None:
-        floor = outcome.floor_us or None
-        share = share_text(floor / outcome.time_us if floor else None)
-        spread = "-" if outcome.spread is None else f"{outcome.spread:.1%}"
-        lines.append(f"time {time_text(outcome.time_us)} us, spread {spread}, {share} of the floor")
-    if outcome.rel_err is not None:
-        lines.append(f"relative error {outcome.rel_err:.2e}")
-    if outcome.resources is not None:
-        found = outcome.resources
-        lines.append(
-            f"{found.registers} registers, {found.spill_bytes} bytes spilled, "
-            f"{found.smem_bytes} bytes of shared memory"
-        )
-    return "\n".join(lines)
-
-
-def _document(
-    problem: Problem, m: int, protocol: str, config: KernelConfig | None, outcome: Outcome
-) -> dict[str, Any]:
-    found = outcome.resources
-    return {
-        "problem": problem.to_dict(),
-        "m": m,
-        "protocol": protocol,
-        "config": config.to_dict() if config else None,
-        "status": outcome.status.value,
-        "message": outcome.message,
-        "time_us": outcome.time_us,
-        "spread": outcome.spread,
-        "rel_err": outcome.rel_err,
-        "floor_us": outcome.floor_us,
-        "clock_mhz": outcome.clock_mhz,
-        "registers": found.registers if found else None,
-        "spill_bytes": found.spill_bytes if found else None,
-        "smem_bytes": found.smem_bytes if found else None,
-    }
