@@ -164,8 +164,10 @@ def _predict_task(shared: _Prediction, task: Task, index: int) -> TaskEnded:
     good = [row for row in rows if row.outcome.status is Status.PREDICTED]
     if not good:
         return TaskEnded(task, None, None, None, None, floor, "no candidate compiled")
-    winner = min(good, key=lambda row: (row.outcome.time_us or 0.0, row.config.key()))
-    default_us = next((r.outcome.time_us for r in good if r.config.key() == default.key()), None)
+    winner = min(
+        good, key=lambda row: (row.outcome.time_us, row.config != default, row.config.key())
+    )
+    default_us = next((row.outcome.time_us for row in good if row.config == default), None)
     shared.store.set_winner(winner.trial_id, default_us=default_us, refresh=True)
     return TaskEnded(task, winner.config, winner.outcome.time_us, default_us, None, floor)
 

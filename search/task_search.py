@@ -179,8 +179,11 @@ class TaskSearch:
         """Default, neighbours' winners, the model's top: at most about twenty."""
         context = self._context
         ranker = Ranker(self._task, context.arch, gpu_spec_of(context.device), context.families)
-        model = ranker.best(self._space, MODEL_SEEDS, context.job.seed)
-        return [self.default, *self.neighbours[:NEIGHBOUR_SEEDS], *model]
+        model = ranker.best(self._space, 8 * MODEL_SEEDS, context.job.seed)
+        # Of configs that the model cannot tell apart one is enough to start with.
+        distinct = {round(ranker.predicted_us(config), 3): config for config in reversed(model)}
+        seeds = list(reversed(distinct.values()))[:MODEL_SEEDS]
+        return [self.default, *self.neighbours[:NEIGHBOUR_SEEDS], *seeds]
 
     # ---- the loop -------------------------------------------------------------------------------
 
