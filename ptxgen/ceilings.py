@@ -20,7 +20,7 @@ from ptxgen.source import ENTRY, KernelSource, LaunchPlan
 from ptxgen.timing import TimedGraph, Timing, burn_in
 
 READ_BYTES = 1 << 29
-COPY_BYTES = 1 << 31
+COPY_BYTES = 1 << 30
 READ_THREADS = 256
 READ_CTAS_PER_SM = 2
 READ_STAGE_BYTES = 16 * READ_THREADS
@@ -64,7 +64,7 @@ def measure_ceilings(arch: ArchSpec, num_sms: int) -> Ceilings:
         read_gbps=_read_gbps(arch, num_sms),
         copy_gbps=_copy_gbps(),
         tensor_tflops=max(_mma_tflops(arch, num_sms), _cublas_tflops()),
-        launch_us=_launch_us(arch),
+        launch_us=_launch_us(arch, num_sms),
     )
 
 
@@ -184,9 +184,9 @@ extern "C" __global__ void __launch_bounds__(256)
 """
 
 
-def _launch_us(arch: ArchSpec) -> float:
-    """A kernel that does nothing: what a graph pays for each node."""
+def _launch_us(arch: ArchSpec, num_sms: int) -> float:
+    """A kernel that fills every SM and does nothing: what a graph pays for each node."""
     text = f'extern "C" __global__ void {ENTRY}({ARGUMENTS}) {{}}\n'
-    kernel = _load(text, arch, 32, 0, 1)
+    kernel = _load(text, arch, READ_THREADS, READ_STAGE_BYTES * READ_STAGES, num_sms)
     graph = TimedGraph(lambda _: _launch(kernel), copies=64)
     return Timing.of(graph.samples_us(15)).median_us

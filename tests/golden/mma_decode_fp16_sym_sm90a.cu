@@ -42,7 +42,7 @@ enum : int { ROW_BLOCK_SCALE_BYTES = 32 };
 
 // PTX ISA: Data Movement and Conversion Instructions: cp.async
 __device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
-  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;"
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
       :
       : "r"(dst), "l"(src)
       : "memory");
