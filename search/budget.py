@@ -61,9 +61,13 @@ class Meter:
     def seconds(self) -> float:
         return time.monotonic() - self._begin
 
+    def out_of_time(self) -> bool:
+        """Whether the seconds are used up."""
+        return self._budget.seconds is not None and self.seconds >= self._budget.seconds
+
     def exhausted(self, pending: int = 0) -> bool:
         """Whether no further candidate may start, `pending` ones being under way already."""
         budget = self._budget
         if budget.trials is not None and self.trials + pending >= budget.trials:
             return True
-        return budget.seconds is not None and self.seconds >= budget.seconds
+        return self.out_of_time()

@@ -96,7 +96,12 @@ class RunContext:
         restarts = self.worker.restarts
         with self.gpu() as worker:
             trial_id = self._started(task, candidate)
-            outcome = worker.evaluate(request)
+            try:
+                outcome = worker.evaluate(request)
+            except BaseException as error:  # Ctrl-C, or a broken GPU: not this candidate's fault
+                reason = f"not measured: {error or type(error).__name__}"
+                self.store.end_trial(trial_id, Outcome(Status.NOISY, reason))
+                raise
         self.store.end_trial(trial_id, outcome)
         self.ledger.add(task, candidate.config if candidate else None, outcome)
         if self.worker.restarts > restarts:

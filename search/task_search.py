@@ -63,6 +63,7 @@ class TaskSearch:
         self._trial_ids: dict[str, int] = {}
         self.neighbours = self._neighbour_winners()
         self.new_trials = 0
+        self._default_asked = False  # it is always measured, however small the budget
 
     @property
     def best_us(self) -> float | None:
@@ -83,13 +84,14 @@ class TaskSearch:
                 context.job.budget,
             )
         )
-        if self._meter.exhausted():
+        if self._meter.exhausted() and self._default_asked:
             return
         self._sampler.enqueue(self._seeds())
         pending: list[_Attempt] = []
         try:
             while not context.stop.requested:
                 self._fill(pending)
+                self._drop_late(pending)
                 if not pending:
                     return
                 attempt = self._next_compiled(pending)
@@ -154,9 +156,12 @@ class TaskSearch:
             kills = context.kills(item.source_digest) if item.source_digest in deadly else 0
             if item.outcome.status in DEADLY and kills < MAX_KILLS:
                 continue  # one kill may have been another's fault: it gets a second chance
+            if item.outcome.status is Status.NOISY:
+                continue  # the machine's fault, or interrupted
             if kills >= MAX_KILLS:
                 context.on_event(Note(f"quarantined after {kills} kills: {key}"))
             known += 1
+            self._default_asked |= config == self.default
             self._learn(config, item.source_digest, item.outcome, item.id)
             self._sampler.remember(config, item.outcome)
         return known
@@ -190,14 +195,24 @@ class TaskSearch:
     def _fill(self, pending: list[_Attempt]) -> None:
         """Keeps the compile pool busy ahead of the measuring."""
         while len(pending) < LOOKAHEAD * self._context.pool.workers:
-            if self._meter.exhausted(len(pending)):
+            if self._meter.exhausted(len(pending)) and self._default_asked:
                 return
             suggestion = self._sampler.ask()
+            self._default_asked = True  # the first seed, where it is not known already
             if suggestion is None:
                 return
             attempt = self._begin(suggestion)
             if attempt is not None:
                 pending.append(attempt)
+
+    def _drop_late(self, pending: list[_Attempt]) -> None:
+        """Out of time, what is still being compiled is given up, except for the default."""
+        if not self._meter.out_of_time():
+            return
+        for attempt in list(pending):
+            if not attempt.compiled.done() and attempt.suggestion.config != self.default:
+                attempt.compiled.cancel()
+                pending.remove(attempt)
 
     def _begin(self, suggestion: Suggestion) -> _Attempt | None:
         """Sends a suggestion to the compiler, or ends it here: illegal, known or quarantined."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from search_fakes import BASE, DEVICE, LARGE, PROBLEM, SMALL, TOOLCHAIN, families, true_us
@@ -14,11 +15,13 @@ from db.records import Protocol
 from db.store import Store
 from ptxgen.arch import arch_named
 from ptxgen.config import KernelConfig
+from ptxgen.errors import DriverError
 from ptxgen.outcome import Status
 from search.budget import Budget
 from search.evaluator import Effort
 from search.events import Event, Note, TaskEnded, TaskStarted, TrialEnded
 from search.job import NothingMeasuredError, TuneJob
+from search.stop import StopRequest
 from search.tune import run_one, tune
 
 ARCH = arch_named("sm_90a")
@@ -257,8 +260,6 @@ def test_a_problem_without_legal_configs_does_not_end_the_others(
 def test_a_stop_keeps_everything_and_sets_a_winner_from_the_screening(
     store: Store, make_job: MakeJob, evaluated: Callable[[], list[str]]
 ) -> None:
-    from search.stop import StopRequest
-
     stop = StopRequest()
 
     def on_event(event: Event) -> None:
@@ -274,6 +275,37 @@ def test_a_stop_keeps_everything_and_sets_a_winner_from_the_screening(
     assert winner.time_us == pytest.approx(min(times))
     (task,) = tune(make_job(), store).tasks
     assert task.config == OPTIMUM
+
+
+@pytest.mark.parametrize("budget", [Budget(seconds=1e-9), Budget(trials=1)])
+def test_the_default_is_measured_however_small_the_budget(
+    store: Store, make_job: MakeJob, evaluated: Callable[[], list[str]], budget: Budget
+) -> None:
+    (task,) = tune(make_job(budget=budget), store).tasks
+    assert screened(evaluated()) == [BASE.key()]
+    assert task.config == BASE
+    assert task.cublas_us == 20.0
+
+
+def test_a_gpu_that_dies_ends_the_run_and_blames_nobody(
+    store: Store, make_job: MakeJob, tmp_path: Path
+) -> None:
+    killer = next(config for config in LEGAL if config not in (BASE, OPTIMUM))
+    options = {"behaviour": {killer.key(): "segv"}, "starts": str(tmp_path / "starts")}
+    with pytest.raises(DriverError, match="does not work any more"):
+        tune(make_job(options, evaluator="search_fakes:create_dying"), store)
+    trials = query.trials(store.database)
+    assert [t.config for t in trials if t.outcome.status is Status.CRASH] == [killer]
+    assert trials[-1].outcome.status is Status.NOISY
+    assert query.runs(store.database)[0].ended_at is not None
+    (task,) = tune(make_job(), store).tasks
+    assert task.config == OPTIMUM
+
+
+def test_no_gpu_leaves_no_run_behind(store: Store, make_job: MakeJob) -> None:
+    with pytest.raises(DriverError, match="CUDA_ERROR_NO_DEVICE"):
+        tune(make_job(evaluator="search_fakes:no_gpu"), store)
+    assert query.runs(store.database) == []
 
 
 def test_run_one_measures_even_what_is_known(
