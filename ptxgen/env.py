@@ -32,9 +32,12 @@ DB = EnvVar(
 PIN = EnvVar(
     "PTXTUNE_PIN", "config (JSON) that wins over the database, for every problem it is legal for"
 )
+COMMIT = EnvVar(
+    "PTXTUNE_COMMIT", "commit to record with results where the code is not in its git checkout"
+)
 TEST_POSTGRES = EnvVar("PTXTUNE_TEST_POSTGRES", "URL of a PostgreSQL server for the tests")
 
-ENV_VARS: tuple[EnvVar, ...] = (CACHE_DIR, DB, PIN, TEST_POSTGRES)
+ENV_VARS: tuple[EnvVar, ...] = (CACHE_DIR, DB, PIN, COMMIT, TEST_POSTGRES)
 
 
 def cache_dir() -> Path:
@@ -51,6 +54,11 @@ def data_dir() -> Path:
 def database() -> str:
     """The database as the user names it, a path or a URL: PTXTUNE_DB, else a file in data_dir()."""
     return DB.get() or str(data_dir() / "ptxtune.db")
+
+
+def named_commit() -> str:
+    """The commit that PTXTUNE_COMMIT names; empty where it is not set."""
+    return COMMIT.get()
 
 
 def pinned_config() -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from db.records import ToolchainRecord
 from ptxgen.compile import nvrtc_version
+from ptxgen.env import named_commit
 from ptxtune.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,10 +43,10 @@ def installed_version(package: str) -> str:
 def source_commit() -> str:
     """Short commit of the checkout this code runs from, "-dirty" where files differ from it.
 
-    "" where the code is not in a git checkout of its own or git is missing.
+    Where the code is not in a git checkout of its own or git is missing, what PTXTUNE_COMMIT names.
     """
     if not (ROOT / ".git").exists():  # an installed wheel may lie inside someone else's checkout
-        return ""
+        return named_commit()
     commit = _git("rev-parse", "--short=12", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no") if commit else ""
     return f"{commit}-dirty" if changed else commit
