@@ -14,11 +14,10 @@ from search.compile_pool import Compiled
 from search.context import MAX_KILLS, RunContext, StoppedError, emit_source
 from search.evaluator import Candidate, EvaluateRequest
 from search.events import Note, Task, TaskStarted, TrialEnded
+from search.history import earlier_trials
 from search.ranking import Ranker, gpu_spec_of
 from search.samplers import Sampler, Suggestion, choose_sampler
 from search.space import Space
-
-DEADLY = frozenset({Status.CRASH, Status.HANG})
 
 UNRUN = frozenset({Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.SPILLED})
 
@@ -134,41 +133,18 @@ class TaskSearch:
     # ---- before the search ----------------------------------------------------------------------
 
     def _remember_earlier_runs(self) -> int:
-        """Takes in finished trials of the same device, toolchain and source. Returns how many."""
-        context, task = self._context, self._task
-        if context.job.refresh:
+        """Takes in the trials of earlier runs that still hold. Returns how many."""
+        if self._context.job.refresh:
             return 0
-        records = query.finished(
-            context.store.database,
-            task.problem,
-            context.device,
-            task.m,
-            task.protocol,
-            toolchain=context.toolchain,
-        )
-        latest = {item.config.key(): item for item in records if item.config is not None}
-        deadly = {item.source_digest for item in records if item.outcome.status in DEADLY}
         known = 0
-        for key, item in latest.items():
-            config = self._space.get(key)
-            if config is None or not self._is_current(config, item.source_digest):
-                continue
-            kills = context.kills(item.source_digest) if item.source_digest in deadly else 0
-            if item.outcome.status in DEADLY and kills < MAX_KILLS:
-                continue  # one kill may have been another's fault: it gets a second chance
-            if item.outcome.status is Status.NOISY:
-                continue  # the machine's fault, or interrupted
-            if kills >= MAX_KILLS:
-                context.on_event(Note(f"quarantined after {kills} kills: {key}"))
+        for earlier in earlier_trials(self._context, self._task, self._space):
             known += 1
-            self._default_asked |= config == self.default
-            self._learn(config, item.source_digest, item.outcome, item.id)
-            self._sampler.remember(config, item.outcome)
+            self._default_asked |= earlier.config == self.default
+            if earlier.outcome.status not in UNRUN:
+                self._meter.trials += 1  # the budget's trials include those of earlier runs
+            self._note(earlier.config, earlier.source_digest, earlier.outcome, earlier.trial_id)
+            self._sampler.remember(earlier.config, earlier.outcome)
         return known
-
-    def _is_current(self, config: KernelConfig, source_digest: str) -> bool:
-        source = emit_source(self._task, config, self._context.arch, self._context.families)
-        return isinstance(source, KernelSource) and source.digest() == source_digest
 
     def _neighbour_winners(self) -> list[KernelConfig]:
         """Winners of this problem's other buckets on this device, nearest bucket first."""
@@ -269,14 +245,6 @@ class TaskSearch:
             candidate,
             stop_above_us=None if best is None else STOP_ABOVE * best,
         )
-
-    def _learn(
-        self, config: KernelConfig, source_digest: str, outcome: Outcome, trial_id: int
-    ) -> None:
-        """A trial of an earlier run: counts towards the budget where it reached the GPU."""
-        if outcome.status not in UNRUN:
-            self._meter.trials += 1
-        self._note(config, source_digest, outcome, trial_id)
 
     def _note(
         self, config: KernelConfig, source_digest: str, outcome: Outcome, trial_id: int

@@ -1,0 +1,63 @@
+"""History: which trials of earlier runs still hold, so that they are not measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from db import query
+from db.records import TrialRecord
+from ptxgen.config import KernelConfig
+from ptxgen.outcome import Outcome, Status
+from ptxgen.source import KernelSource
+from search.context import MAX_KILLS, RunContext, emit_source
+from search.events import Note, Task
+from search.space import Space
+
+DEADLY = frozenset({Status.CRASH, Status.HANG})
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A finished trial of an earlier run that still holds."""
+
+    config: KernelConfig
+    source_digest: str
+    outcome: Outcome
+    trial_id: int
+
+
+def earlier_trials(context: RunContext, task: Task, space: Space) -> Iterator[Earlier]:
+    """The last finished trial of each legal config under this device, toolchain and source.
+
+    Left out, to be tried again: what killed a worker only once, because that may have been another
+    candidate's fault, and what was noisy or interrupted.
+    """
+    records = query.finished(
+        context.store.database,
+        task.problem,
+        context.device,
+        task.m,
+        task.protocol,
+        toolchain=context.toolchain,
+    )
+    deadly = {item.source_digest for item in records if item.outcome.status in DEADLY}
+    for key, item in {item.config.key(): item for item in records if item.config}.items():
+        config = space.get(key)
+        if config is None or not _is_current(context, task, config, item):
+            continue
+        kills = context.kills(item.source_digest) if item.source_digest in deadly else 0
+        if kills >= MAX_KILLS:
+            context.on_event(Note(f"quarantined after {kills} kills: {key}"))
+            outcome = Outcome(Status.CRASH, f"quarantined after {kills} kills")
+            yield Earlier(config, item.source_digest, outcome, item.id)
+        elif item.outcome.status in DEADLY or item.outcome.status is Status.NOISY:
+            continue
+        else:
+            yield Earlier(config, item.source_digest, item.outcome, item.id)
+
+
+def _is_current(context: RunContext, task: Task, config: KernelConfig, record: TrialRecord) -> bool:
+    """Whether the emitter still writes the very source that was tried."""
+    source = emit_source(task, config, context.arch, context.families)
+    return isinstance(source, KernelSource) and source.digest() == record.source_digest
