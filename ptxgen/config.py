@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Self
 
 from ptxgen.errors import ConfigError
@@ -28,11 +28,16 @@ class KernelConfig:
 
     @classmethod
     def from_knobs(cls, knobs: dict[str, Any]) -> Self:
-        """A config from exactly this family's knobs.
+        """A config from this family's knobs.
+
+        A knob with a default may be missing: it is younger than some stored configs, and its
+        default is what kernels did before it.
 
         Raises:
             ConfigError: a knob is missing, unknown or of another type.
         """
+        defaults = {item.name: item.default for item in fields(cls) if item.default is not MISSING}
+        knobs = {**defaults, **knobs}
         expected = {item.name: item.type for item in fields(cls)}
         missing, unknown = expected.keys() - knobs.keys(), knobs.keys() - expected.keys()
         if missing or unknown:

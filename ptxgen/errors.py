@@ -31,6 +31,10 @@ class CacheError(PtxtuneError):
     """The compile cache's folder cannot be written, or its disk is full."""
 
 
+class ToolError(PtxtuneError):
+    """A program of the CUDA toolkit that is missing or failed, such as nvdisasm."""
+
+
 class DriverError(PtxtuneError):
     """A CUDA driver call failed.
 

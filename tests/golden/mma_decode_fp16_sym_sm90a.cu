@@ -1,6 +1,6 @@
 // ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
 // problem: n4096-k4096-g128-fp16-sym
-// config:  mma(block_m=8,warp_m=8,block_n=32,warp_n=32,block_k=1024,warps_k=8,num_stages=2,split_k=1,scale_on=accumulators,weights_first=True,min_ctas=1)
+// config:  mma(block_m=8,warp_m=8,block_n=32,warp_n=32,block_k=1024,warps_k=8,num_stages=2,split_k=1,scale_on=accumulators,weights_first=True,min_ctas=1,trigger=start)
 // target:  sm_90a; packed layout version 1
 //
 // Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
@@ -371,6 +371,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     slot = slot == (STAGES - 1) * STAGE_BYTES ? 0 : slot + STAGE_BYTES;
   }
 
+  
   // ---- fragments to shared memory, one FP32 tile for each warp along K ---------------------------
   __syncthreads();  // the ring is done with: its memory serves the reduction
   float* tile = (float*)smem;

@@ -1,6 +1,6 @@
 // ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
 // problem: n232-k2752-g64-bf16-int-bias
-// config:  mma(block_m=48,warp_m=24,block_n=128,warp_n=32,block_k=128,warps_k=1,num_stages=3,split_k=3,scale_on=weights,weights_first=False,min_ctas=1)
+// config:  mma(block_m=48,warp_m=24,block_n=128,warp_n=32,block_k=128,warps_k=1,num_stages=3,split_k=3,scale_on=weights,weights_first=False,min_ctas=1,trigger=start)
 // target:  sm_80; packed layout version 1
 //
 // Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
@@ -271,7 +271,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   const int warp_k = warp % WARPS_K, warp_n = warp / WARPS_K % WARPS_N, warp_m = warp / (WARPS_K * WARPS_N);
   const int m_first = blockIdx.x * BLOCK_M;
   const u32 smem_base = shared_address(smem);
-
+  
 
   // ---- this thread's part of every stage -------------------------------------------------------
   const int first_stage = (int)((long long)TOTAL_STAGES * blockIdx.z / SPLIT_K);
@@ -429,6 +429,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     slot = slot == (STAGES - 1) * STAGE_BYTES ? 0 : slot + STAGE_BYTES;
   }
 
+  
   // ---- fragments to shared memory, one FP32 tile for each warp along K ---------------------------
   __syncthreads();  // the ring is done with: its memory serves the reduction
   float* tile = (float*)smem;

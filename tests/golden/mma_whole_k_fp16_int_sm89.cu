@@ -1,6 +1,6 @@
 // ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
 // problem: n4096-k4096-gk-fp16-int
-// config:  mma(block_m=2,warp_m=2,block_n=16,warp_n=16,block_k=512,warps_k=2,num_stages=4,split_k=1,scale_on=accumulators,weights_first=False,min_ctas=1)
+// config:  mma(block_m=2,warp_m=2,block_n=16,warp_n=16,block_k=512,warps_k=2,num_stages=4,split_k=1,scale_on=accumulators,weights_first=False,min_ctas=1,trigger=start)
 // target:  sm_89; packed layout version 1
 //
 // Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
@@ -201,7 +201,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   const int warp_k = warp % WARPS_K, warp_n = warp / WARPS_K % WARPS_N, warp_m = warp / (WARPS_K * WARPS_N);
   const int m_first = blockIdx.x * BLOCK_M;
   const u32 smem_base = shared_address(smem);
-
+  
 
   // ---- this thread's part of every stage -------------------------------------------------------
   const int first_stage = (int)((long long)TOTAL_STAGES * blockIdx.z / SPLIT_K);
@@ -318,6 +318,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     slot = slot == (STAGES - 1) * STAGE_BYTES ? 0 : slot + STAGE_BYTES;
   }
 
+  
   // ---- one scale a feature ----------------------------------------------------------------------
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {

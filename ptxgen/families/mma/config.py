@@ -19,6 +19,7 @@ KNOBS: dict[str, tuple[Scalar, ...]] = {
     "scale_on": ("weights", "accumulators"),
     "weights_first": (False, True),
     "min_ctas": (1, 2, 3, 4),
+    "trigger": ("start", "drained", "end"),
 }
 
 
@@ -39,6 +40,8 @@ class MmaConfig(KernelConfig):
         weights_first: prologue loads all weights before the first activations, so that under
             programmatic dependent launch they are in flight before the previous kernel ends.
         min_ctas: CTAs per SM that the register allocation must allow.
+        trigger: when the next kernel of a chain may start its prologue: at the "start", once all
+            loads are issued ("drained"), or at the "end" of the main loop.
     """
 
     family: ClassVar[str] = "mma"
@@ -54,3 +57,4 @@ class MmaConfig(KernelConfig):
     scale_on: str
     weights_first: bool
     min_ctas: int
+    trigger: str = "start"

@@ -154,6 +154,7 @@ def _instructions(shape: Shape, arch: ArchSpec) -> list[Instruction]:
 
 
 def _kernel(shape: Shape, arch: ArchSpec) -> str:
+    trigger = _trigger(shape, arch)
     return f"""\
 extern "C" __global__ void __launch_bounds__(THREADS, {shape.config.min_ctas})
 {ENTRY}(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
@@ -169,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {shape.config.min_ctas})
   const int warp_k = warp % WARPS_K, warp_n = warp / WARPS_K % WARPS_N, warp_m = warp / (WARPS_K * WARPS_N);
   const int m_first = blockIdx.x * BLOCK_M;
   const u32 smem_base = shared_address(smem);
-{"  launch_dependents();" if arch.has_pdl else ""}
+  {trigger["start"]}
 
 {loads.setup(shape)}
 {compute.setup(shape)}
@@ -178,12 +179,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, {shape.config.min_ctas})
   float acc[ROW_BLOCKS][TOKEN_TILES][4] = {{}};
 
 {compute.consume(shape)}
-{_main_loop(shape, arch)}
+{_main_loop(shape, arch, trigger["drained"])}
+  {trigger["end"]}
 {epilogue.epilogue(shape)}}}
 """
 
 
-def _main_loop(shape: Shape, arch: ArchSpec) -> str:
+def _trigger(shape: Shape, arch: ArchSpec) -> dict[str, str]:
+    """The call that lets the next kernel start, at the place that the config says."""
+    places = dict.fromkeys(("start", "drained", "end"), "")
+    if arch.has_pdl:
+        places[shape.config.trigger] = "launch_dependents();"
+    return places
+
+
+def _main_loop(shape: Shape, arch: ArchSpec, drained: str) -> str:
     barrier = "__syncwarp();" if shape.private else "__syncthreads();"
     wait = "  wait_for_previous();  // x, y and the workspace belong to the previous kernel until here\n"
     return f"""\
@@ -197,7 +207,7 @@ def _main_loop(shape: Shape, arch: ArchSpec) -> str:
     if (stage + STAGES - 1 < num_stages) {{
       load_weights(stage + STAGES - 1, free_slot);
       load_x(stage + STAGES - 1, free_slot);
-    }}
+    }}{f" else {drained}" if drained else ""}
     cp_async_commit();
     consume(slot);
     free_slot = slot;

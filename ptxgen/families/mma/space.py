@@ -31,6 +31,7 @@ DECODE: dict[str, tuple[Scalar, ...]] = {
     "scale_on": ("accumulators",),
     "weights_first": (False, True),
     "min_ctas": (1, 2, 3),
+    "trigger": ("start", "drained", "end"),
 }
 SKINNY: dict[str, tuple[Scalar, ...]] = {
     "warps_m": (1, 2),
@@ -43,6 +44,7 @@ SKINNY: dict[str, tuple[Scalar, ...]] = {
     "scale_on": ("accumulators", "weights"),
     "weights_first": (True,),
     "min_ctas": (1, 2),
+    "trigger": ("start",),
 }
 WIDE: dict[str, tuple[Scalar, ...]] = {
     "warps_m": (1, 2),
@@ -55,6 +57,7 @@ WIDE: dict[str, tuple[Scalar, ...]] = {
     "scale_on": ("weights",),
     "weights_first": (True,),
     "min_ctas": (1, 2),
+    "trigger": ("start",),
 }
 
 
@@ -89,6 +92,8 @@ def _from_regime(block_m: int, choice: dict[str, Any]) -> MmaConfig | None:
     warps = choice["warps_m"] * choice["warps_n"] * choice["warps_k"]
     if not MIN_WARPS <= warps <= MAX_WARPS or block_m % choice["warps_m"]:
         return None
+    if choice["trigger"] != "start" and not choice["weights_first"]:
+        return None  # a late trigger only matters in a chain, where weights come first
     return MmaConfig(
         block_m=block_m,
         warp_m=block_m // choice["warps_m"],
@@ -101,6 +106,7 @@ def _from_regime(block_m: int, choice: dict[str, Any]) -> MmaConfig | None:
         scale_on=choice["scale_on"],
         weights_first=choice["weights_first"],
         min_ctas=choice["min_ctas"],
+        trigger=choice["trigger"],
     )
 
 
