@@ -59,3 +59,35 @@ class BundleError(PtxtuneError):
 
 class ModelError(PtxtuneError):
     """An unknown model name, or a config.json without the needed fields."""
+
+
+class UnsupportedPtxError(PtxtuneError):
+    """PTX that the interpreter does not know; the instruction and its line are in the message."""
+
+
+class KernelFaultError(PtxtuneError):
+    """A kernel did on the interpreter what it must not do; the subclasses say what."""
+
+
+class OutOfBoundsError(KernelFaultError):
+    """An access outside every allocation, or a write to a read-only one."""
+
+
+class MisalignedError(KernelFaultError):
+    """An address that is not a multiple of the access size."""
+
+
+class UninitializedError(KernelFaultError):
+    """Shared memory that nobody wrote reached a global store, an address or a branch."""
+
+
+class DivergenceError(KernelFaultError):
+    """An instruction of a whole warp (.sync.aligned) ran with lanes missing."""
+
+
+class DeadlockError(KernelFaultError):
+    """Every warp waits for another."""
+
+
+class StepLimitError(KernelFaultError):
+    """More instructions than the limit: most likely an endless loop."""
