@@ -1,1 +1,1 @@
-"""The PTX interpreter: runs the kernels' PTX on the CPU, checking every access. No NVRTC, no GPU."""
+"""The PTX interpreter: runs the kernels' PTX on the CPU and checks every access. Needs no GPU."""

@@ -1,4 +1,4 @@
-"""Cubin -> SASS instructions, by nvdisasm. The only module that runs a toolkit program; no device."""
+"""Cubin -> SASS instructions, by nvdisasm; no device. Only this module runs a toolkit program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static gates over a compiled kernel: local memory, tensor instructions, load widths, registers."""
+"""Static gates over a compiled kernel: local memory, tensor work, load widths, registers."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def _local_memory(code: Disassembly) -> Iterator[str]:
 def _tensor(mma: int, promises: Promises) -> Iterator[str]:
     if mma == 0 or mma % promises.mma:
         yield (
-            f"{mma} tensor instructions (HMMA) are no multiple of the {promises.mma} that one stage "
-            f"of a warp's tile has"
+            f"{mma} tensor instructions (HMMA) are no multiple of the {promises.mma} that one "
+            f"stage of a warp's tile has"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a config promises of its machine code, from its knobs alone: nothing of the emitter is asked."""
+"""What a config promises of its machine code, from its knobs alone; the emitter is not asked."""
 
 from __future__ import annotations
 

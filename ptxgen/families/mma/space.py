@@ -31,7 +31,7 @@ DECODE: dict[str, tuple[Scalar, ...]] = {
     "scale_on": ("accumulators",),
     "weights_first": (False, True),
     "min_ctas": (1, 2, 3),
-    "trigger": ("start", "drained", "end"),
+    "trigger": ("start", "drained"),
 }
 SKINNY: dict[str, tuple[Scalar, ...]] = {
     "warps_m": (1, 2),
