@@ -115,7 +115,7 @@ def tune(
         tuple(m),
         target=target,
         protocols=[Protocol(word) for word in protocols],
-        budget=budget_named(budget, trials, seconds),
+        budget=budget_named(budget, trials, seconds, predicted=target.detected is None),
         sampler=sampler,
         seed=seed,
         cache_dir=cache_dir,

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 MAX_REPLY_BYTES = 64 << 20
@@ -94,8 +95,19 @@ class Child:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    def request(self, message: dict[str, Any], timeout_s: float) -> Any:
+    def request(
+        self,
+        message: dict[str, Any],
+        timeout_s: float,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Any:
         """Sends one request and waits for its answer.
+
+        Args:
+            message: the request.
+            timeout_s: counted from when `meanwhile` is over.
+            meanwhile: work of the parent while the child does its own; if it raises, the child must
+                be killed, because its answer is still to come.
 
         Returns:
             What the handler returned.
@@ -106,6 +118,11 @@ class Child:
         """
         try:
             self._send(message)
+        except OSError as error:
+            raise ChildDiedError(self._epitaph()) from error
+        if meanwhile is not None:
+            meanwhile()
+        try:
             line = self._read_line(time.monotonic() + timeout_s)
         except OSError as error:
             raise ChildDiedError(self._epitaph()) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -90,14 +90,19 @@ class RunContext:
         with self.lock.held(waiting):
             yield self.worker
 
-    def measure(self, task: Task, request: EvaluateRequest) -> tuple[int, Outcome]:
-        """Journals, runs and stores one candidate, or the baseline. Returns the trial's id too."""
+    def measure(
+        self, task: Task, request: EvaluateRequest, meanwhile: Callable[[], None] | None = None
+    ) -> tuple[int, Outcome]:
+        """Journals, runs and stores one candidate, or the baseline. Returns the trial's id too.
+
+        `meanwhile` is called once while the GPU is busy: the next candidates can be made then.
+        """
         candidate = request.candidate
         restarts = self.worker.restarts
         with self.gpu() as worker:
             trial_id = self._started(task, candidate)
             try:
-                outcome = worker.evaluate(request)
+                outcome = worker.evaluate(request, meanwhile)
             except BaseException as error:  # Ctrl-C, or a broken GPU: not this candidate's fault
                 reason = f"not measured: {error or type(error).__name__}"
                 self.store.end_trial(trial_id, Outcome(Status.NOISY, reason))

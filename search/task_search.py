@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 
-from db import query
 from ptxgen.config import KernelConfig
 from ptxgen.outcome import Outcome, Status
 from ptxgen.source import KernelSource
@@ -17,6 +16,7 @@ from search.events import Note, Task, TaskStarted, TrialEnded
 from search.history import earlier_trials
 from search.ranking import Ranker, gpu_spec_of
 from search.samplers import Sampler, Suggestion, choose_sampler
+from search.seeds import neighbour_winners, related_winners
 from search.space import Space
 
 UNRUN = frozenset({Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.SPILLED})
@@ -26,6 +26,7 @@ STOP_ABOVE = 2.0
 
 MODEL_SEEDS = 12
 NEIGHBOUR_SEEDS = 8
+RELATED_SEEDS = 4
 
 LOOKAHEAD = 2
 """Compiles under way for each compile process."""
@@ -60,7 +61,7 @@ class TaskSearch:
         self._outcomes: dict[str, Outcome] = {}  # by source digest
         self._times: dict[str, float] = {}  # by config key, of those that ended well
         self._trial_ids: dict[str, int] = {}
-        self.neighbours = self._neighbour_winners()
+        self.neighbours = neighbour_winners(context.store.database, context.device, task)
         self.new_trials = 0
         self._default_asked = False  # it is always measured, however small the budget
 
@@ -96,7 +97,7 @@ class TaskSearch:
                 attempt = self._next_compiled(pending)
                 if attempt is not None:
                     pending.remove(attempt)
-                    self._finish(attempt)
+                    self._finish(attempt, pending)
         except StoppedError:
             return
         finally:
@@ -146,32 +147,25 @@ class TaskSearch:
             self._sampler.remember(earlier.config, earlier.outcome)
         return known
 
-    def _neighbour_winners(self) -> list[KernelConfig]:
-        """Winners of this problem's other buckets on this device, nearest bucket first."""
-        found = query.winners(
-            self._context.store.database, device=self._context.device, problem=self._task.problem
-        )
-        found.sort(key=lambda item: abs(item.m.bit_length() - self._task.m.bit_length()))
-        others = (item for item in found if item.m != self._task.m)
-        mine = (item for item in found if item.m == self._task.m)  # other protocol, or predicted
-        return list({item.config.key(): item.config for item in (*mine, *others)}.values())
-
     def _seeds(self) -> list[KernelConfig]:
-        """Default, neighbours' winners, the model's top: at most about twenty."""
+        """Default, neighbours' winners, relatives' winners, the model's top: at most about 25."""
         context = self._context
+        related = related_winners(context.store.database, context.device, self._task)
+        legal = [config for config in related if config in self._space]
         ranker = Ranker(self._task, context.arch, gpu_spec_of(context.device), context.families)
         model = ranker.best(self._space, 8 * MODEL_SEEDS, context.job.seed)
         # Of configs that the model cannot tell apart one is enough to start with.
         distinct = {round(ranker.predicted_us(config), 3): config for config in reversed(model)}
         seeds = list(reversed(distinct.values()))[:MODEL_SEEDS]
-        return [self.default, *self.neighbours[:NEIGHBOUR_SEEDS], *seeds]
+        known = [*self.neighbours[:NEIGHBOUR_SEEDS], *legal[:RELATED_SEEDS]]
+        return [self.default, *known, *seeds]
 
     # ---- the loop -------------------------------------------------------------------------------
 
-    def _fill(self, pending: list[_Attempt]) -> None:
+    def _fill(self, pending: list[_Attempt], measuring: int = 0) -> None:
         """Keeps the compile pool busy ahead of the measuring."""
         while len(pending) < LOOKAHEAD * self._context.pool.workers:
-            if self._meter.exhausted(len(pending)) and self._default_asked:
+            if self._meter.exhausted(len(pending) + measuring) and self._default_asked:
                 return
             suggestion = self._sampler.ask()
             self._default_asked = True  # the first seed, where it is not known already
@@ -214,8 +208,8 @@ class TaskSearch:
         wait([item.compiled for item in pending], timeout=0.5, return_when=FIRST_COMPLETED)
         return next((item for item in pending if item.compiled.done()), None)
 
-    def _finish(self, attempt: _Attempt) -> None:
-        """Measures what was compiled; stores and tells the outcome."""
+    def _finish(self, attempt: _Attempt, pending: list[_Attempt]) -> None:
+        """Measures what was compiled; stores and tells the outcome. Refills pending meanwhile."""
         context, config = self._context, attempt.suggestion.config
         compiled = attempt.compiled.result()
         digest = attempt.source.digest()
@@ -229,7 +223,9 @@ class TaskSearch:
             self._outcomes[digest] = outcome
             self._tell(attempt.suggestion, outcome)
             return
-        trial_id, outcome = context.measure(self._task, self._request(candidate))
+        trial_id, outcome = context.measure(
+            self._task, self._request(candidate), lambda: self._fill(pending, measuring=1)
+        )
         self._meter.trials += 1
         self.new_trials += 1
         outcome = outcome if outcome.resources else replace(outcome, resources=compiled.resources)

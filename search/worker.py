@@ -8,6 +8,7 @@ of bad configs.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,8 +88,14 @@ class GpuWorker:
         self.device()
         return self._driver_version
 
-    def evaluate(self, request: EvaluateRequest) -> Outcome:
+    def evaluate(
+        self, request: EvaluateRequest, meanwhile: Callable[[], None] | None = None
+    ) -> Outcome:
         """Checks and times one candidate; CRASH and HANG are outcomes.
+
+        Args:
+            request: what to run.
+            meanwhile: work of this process while the worker measures, at most once.
 
         Raises:
             DriverError: no device, or it does not work any more.
@@ -96,7 +103,7 @@ class GpuWorker:
         child = self._healthy()
         key = (request.problem.key(), request.m)
         begin = time.monotonic()
-        outcome = self._ask(child, request, self._measure_limit(key))
+        outcome = self._ask(child, request, self._measure_limit(key), meanwhile)
         wall_s = time.monotonic() - begin
         self._prepared.add(key)
         if outcome.status is Status.OK:
@@ -154,10 +161,17 @@ class GpuWorker:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _ask(self, child: Child, request: EvaluateRequest, limit_s: float) -> Outcome:
+    def _ask(
+        self,
+        child: Child,
+        request: EvaluateRequest,
+        limit_s: float,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Outcome:
         """One request, every way to fail turned into an outcome; kills the child where needed."""
         try:
-            outcome = outcome_from_dict(child.request(request_to_dict(request), limit_s))
+            reply = child.request(request_to_dict(request), limit_s, meanwhile)
+            outcome = outcome_from_dict(reply)
         except ChildFailedError as error:
             status = Status.CRASH if error.sticky else Status.LAUNCH_ERROR
             outcome = Outcome(status, f"{error.kind}: {error}")

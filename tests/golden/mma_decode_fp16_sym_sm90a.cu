@@ -26,6 +26,7 @@ enum : int { SPLIT_K = 1 };  // CTAs that split K
 enum : int { TOTAL_STAGES = 4 };  // stages of the whole K
 enum : int { ROW_BLOCKS = 2 };  // 16-feature row blocks of a warp's tile
 enum : int { TOKEN_TILES = 1 };  // n8 tiles of a warp's tile
+enum : int { CHAINS = 1 };  // independent sums of a group
 enum : int { K_BLOCKS = 32 };  // 128-input blocks of a strip
 enum : int { STAGE_BLOCKS = 8 };  // of them, in a stage
 enum : int { WARP_BLOCKS = 1 };  // of them, of a warp in a stage
@@ -292,7 +293,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   auto consume = [&](u32 slot) {
 #pragma unroll
     for (int kb = 0; kb < WARP_BLOCKS; ++kb) {
-      float part[ROW_BLOCKS][TOKEN_TILES][4];
+      float part[CHAINS][ROW_BLOCKS][TOKEN_TILES][4];
       u32 scales[ROW_BLOCKS];
       u32 zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];
       u32 words[ROW_BLOCKS][4];
@@ -308,7 +309,8 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
             zero_8[rb] = 0x54805480;
 #pragma unroll
             for (int t = 0; t < TOKEN_TILES; ++t)
-              part[rb][t][0] = part[rb][t][1] = part[rb][t][2] = part[rb][t][3] = 0.0f;
+#pragma unroll
+              for (int i = 0; i < 4 * CHAINS; ++i) part[i / 4][rb][t][i % 4] = 0.0f;
           }
         }
         if (step % 4 == 0) {  // 64 inputs of weights: one 16-byte load a row block
@@ -324,7 +326,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
           dequantize(a, words[rb][step % 4], zero_0[rb], zero_8[rb]);
 #pragma unroll
           for (int t = 0; t < TOKEN_TILES; ++t)
-            mma_m16n8k16(part[rb][t], a, b[t][step % 4 * 2], b[t][step % 4 * 2 + 1]);
+            mma_m16n8k16(part[step % CHAINS][rb][t], a, b[t][step % 4 * 2], b[t][step % 4 * 2 + 1]);
         }
         if ((step + 1) % GROUP_STEPS == 0) {  // scale the group's sums, once, in FP32
 #pragma unroll
@@ -332,12 +334,14 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
             float scale_0, scale_8;
             unpack_to_float(scale_0, scale_8, scales[rb]);
 #pragma unroll
-            for (int t = 0; t < TOKEN_TILES; ++t) {
-              acc[rb][t][0] += scale_0 * part[rb][t][0];
-              acc[rb][t][1] += scale_0 * part[rb][t][1];
-              acc[rb][t][2] += scale_8 * part[rb][t][2];
-              acc[rb][t][3] += scale_8 * part[rb][t][3];
-            }
+            for (int t = 0; t < TOKEN_TILES; ++t)
+#pragma unroll
+              for (int i = 0; i < 4; ++i) {
+                float sum = part[0][rb][t][i];
+#pragma unroll
+                for (int chain = 1; chain < CHAINS; ++chain) sum += part[chain][rb][t][i];
+                acc[rb][t][i] += (i < 2 ? scale_0 : scale_8) * sum;
+              }
           }
         }
       }

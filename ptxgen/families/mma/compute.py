@@ -68,7 +68,7 @@ def consume(shape: Shape) -> str:
     lines = ["  auto consume = [&](u32 slot) {", "#pragma unroll"]
     lines.append("    for (int kb = 0; kb < WARP_BLOCKS; ++kb) {")
     if on_accumulators:
-        lines.append("      float part[ROW_BLOCKS][TOKEN_TILES][4];")
+        lines.append("      float part[CHAINS][ROW_BLOCKS][TOKEN_TILES][4];")
     if shape.meta_bytes:
         lines.append("      u32 scales[ROW_BLOCKS];")
     if not shape.problem.whole_k:
@@ -80,7 +80,7 @@ def consume(shape: Shape) -> str:
     lines += ["#pragma unroll", f"      for (int step = 0; step < {STEPS}; ++step) {{"]
     lines += _group_start(shape, on_accumulators)
     lines += _fragment_loads(shape)
-    lines += _multiply(shape, "part" if on_accumulators else "acc")
+    lines += _multiply(shape, "part[step % CHAINS]" if on_accumulators else "acc")
     if on_accumulators:
         lines += _group_end()
     lines += ["      }", "    }", "  };", ""]
@@ -107,7 +107,8 @@ def _group_start(shape: Shape, on_accumulators: bool) -> list[str]:
         lines += [
             "#pragma unroll",
             "            for (int t = 0; t < TOKEN_TILES; ++t)",
-            "              part[rb][t][0] = part[rb][t][1] = part[rb][t][2] = part[rb][t][3] = 0.0f;",
+            "#pragma unroll",
+            "              for (int i = 0; i < 4 * CHAINS; ++i) part[i / 4][rb][t][i % 4] = 0.0f;",
         ]
     return [*lines, "          }", "        }"]
 
@@ -166,12 +167,14 @@ def _group_end() -> list[str]:
         "            float scale_0, scale_8;",
         "            unpack_to_float(scale_0, scale_8, scales[rb]);",
         "#pragma unroll",
-        "            for (int t = 0; t < TOKEN_TILES; ++t) {",
-        "              acc[rb][t][0] += scale_0 * part[rb][t][0];",
-        "              acc[rb][t][1] += scale_0 * part[rb][t][1];",
-        "              acc[rb][t][2] += scale_8 * part[rb][t][2];",
-        "              acc[rb][t][3] += scale_8 * part[rb][t][3];",
-        "            }",
+        "            for (int t = 0; t < TOKEN_TILES; ++t)",
+        "#pragma unroll",
+        "              for (int i = 0; i < 4; ++i) {",
+        "                float sum = part[0][rb][t][i];",
+        "#pragma unroll",
+        "                for (int chain = 1; chain < CHAINS; ++chain) sum += part[chain][rb][t][i];",
+        "                acc[rb][t][i] += (i < 2 ? scale_0 : scale_8) * sum;",
+        "              }",
         "          }",
         "        }",
     ]

@@ -94,6 +94,7 @@ def _constants(shape: Shape, code: str) -> str:
         ("TOTAL_STAGES", shape.total_stages, "stages of the whole K"),
         ("ROW_BLOCKS", shape.row_blocks, "16-feature row blocks of a warp's tile"),
         ("TOKEN_TILES", shape.token_tiles, "n8 tiles of a warp's tile"),
+        ("CHAINS", shape.chains, "independent sums of a group"),
         ("STRIPS", layout.strips, "64-feature strips of the packed weights"),
         ("K_BLOCKS", layout.k_blocks, "128-input blocks of a strip"),
         ("STAGE_BLOCKS", config.block_k // BLOCK_K, "of them, in a stage"),

@@ -14,6 +14,9 @@ from ptxgen.weights.layout import (
     packed_layout,
 )
 
+MAX_CHAINED_TILES = 1
+"""Up to so many tiles a warp, two sums take turns: 1-2 % at one tile on an H200, nothing at two."""
+
 RED_PAD = 4
 """Floats of padding a row of the reduction tile: makes a warp's fragment stores conflict-free."""
 
@@ -66,9 +69,17 @@ class Shape:
         return _ceil_div(self.config.warp_m, 8)
 
     @property
+    def chains(self) -> int:
+        """Independent sums of a group: few tiles would leave one long chain of dependent mma."""
+        tiles = self.row_blocks * self.token_tiles
+        partial = self.config.scale_on == "accumulators" and not self.problem.whole_k
+        return 2 if partial and tiles <= MAX_CHAINED_TILES else 1
+
+    @property
     def accumulators(self) -> int:
         """FP32 accumulator registers of a thread, the second set of scale_on="accumulators" included."""
-        sets = 2 if self.config.scale_on == "accumulators" and not self.problem.whole_k else 1
+        partial = self.config.scale_on == "accumulators" and not self.problem.whole_k
+        sets = 1 + self.chains if partial else 1
         return 4 * self.row_blocks * self.token_tiles * sets
 
     @property
