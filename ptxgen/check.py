@@ -73,7 +73,8 @@ def check(
     for _ in range(runs):
         buffer = GuardedBuffer.create(ref.shape, TORCH_DTYPES[problem.dtype], ref.device)
         launch(buffer.body)
-        torch.cuda.synchronize(ref.device)
+        if ref.is_cuda:
+            torch.cuda.synchronize(ref.device)
         if damaged := buffer.damaged():
             return CheckResult(False, float("inf"), f"wrote {damaged} elements outside the output")
         if unwritten := buffer.unwritten():

@@ -100,7 +100,7 @@ def run(  # noqa: PLR0917
     y = out if out is not None else x.new_empty((*x.shape[:-1], problem.n))
     if m == 0:
         return y
-    rows = _aligned_rows(rows)
+    rows = aligned_rows(rows)
     with torch.cuda.device(x.device):
         stream = torch.cuda.current_stream(x.device).cuda_stream
         kernel.launch(
@@ -118,12 +118,15 @@ def run(  # noqa: PLR0917
     return y
 
 
-def _aligned_rows(rows: Tensor) -> Tensor:
-    """The same values with 16-byte aligned rows: the tensor itself, or a copy."""
-    aligned = rows.stride(1) == 1 and rows.data_ptr() % X_ALIGN == 0 and rows.stride(0) % 8 == 0
-    if aligned and (rows.shape[0] == 1 or rows.stride(0) >= rows.shape[1]):
+def aligned_rows(rows: Tensor) -> Tensor:
+    """The same values [m, K] with 16-byte aligned rows: the tensor itself, a view, or a copy."""
+    m, k = rows.shape
+    if m == 1 and rows.stride(1) == 1:
+        rows = rows.as_strided((1, k), (k, 1))  # the stride of a single row means nothing
+    unit, aligned = rows.stride(1) == 1, rows.data_ptr() % X_ALIGN == 0
+    if unit and aligned and rows.stride(0) % 8 == 0 and rows.stride(0) >= k:
         return rows
-    return rows.contiguous() if not rows.is_contiguous() else rows.clone()
+    return torch.empty((m, k), dtype=rows.dtype, device=rows.device).copy_(rows)
 
 
 def _check(
