@@ -125,6 +125,8 @@ def test_the_order_of_the_finals_does_not_matter() -> None:
 def test_budgets_by_name_and_by_number() -> None:
     assert budget_named("full") == PRESETS["full"]
     assert budget_named() == PRESETS["quick"]
+    quick = budget_named("quick", predicted=True)  # nothing measures: more time to compile
+    assert (quick.seconds or 0) > (PRESETS["quick"].seconds or 0)
     assert budget_named("quick", trials=7) == Budget(7, None)
     assert budget_named("quick", seconds=2.5) == Budget(None, 2.5)
     with pytest.raises(ConfigError, match="'huge' is not known; choose one of quick, full"):

@@ -207,3 +207,20 @@ def test_signals_are_named() -> None:
     with pytest.raises(ChildDiedError, match="SIGKILL"):
         child.request({"text": ""}, 5.0)
     child.kill()
+
+
+def test_the_parent_works_while_the_worker_measures(
+    worker_of: Callable[..., GpuWorker], tmp_path: Path
+) -> None:
+    log = tmp_path / "evaluated.log"
+    worker = worker_of(log=str(log))
+    seen: list[str] = []
+
+    def other_work() -> None:
+        deadline = time.monotonic() + 20
+        while not log.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        seen.append(log.read_text())  # the worker began although the parent is busy here
+
+    assert worker.evaluate(request(BASE), other_work).status is Status.OK
+    assert seen == [f"evaluate screen {BASE.key()}\n"]

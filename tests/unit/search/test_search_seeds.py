@@ -1,0 +1,61 @@
+"""Seeds: the nearest winners come first, whoever found them, and a search tries them early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import search_fakes
+
+from db.records import DeviceRecord, Protocol
+from db.store import Store
+from ptxgen.arch import arch_named
+from ptxgen.config import KernelConfig
+from ptxgen.outcome import Outcome, Status
+from ptxgen.problem import Problem
+from search.events import Task
+from search.job import TuneJob
+from search.seeds import neighbour_winners, related_winners
+from search.tune import tune
+
+H100 = replace(search_fakes.DEVICE, name="NVIDIA H100 80GB HBM3", uuid="GPU-other")
+TASK = Task(search_fakes.PROBLEM, 8, Protocol.PLAIN)
+CONFIGS = list(
+    search_fakes.families()["mma"].candidates(search_fakes.PROBLEM, arch_named("sm_90a"), 8)
+)
+
+
+def win(
+    store: Store, config: KernelConfig, problem: Problem, m: int, device: DeviceRecord
+) -> KernelConfig:
+    run = store.start_run(device, search_fakes.TOOLCHAIN)
+    trial = store.start_trial(run, problem, m, Protocol.PLAIN, config=config, source_digest="d")
+    store.end_trial(trial, Outcome(Status.OK, time_us=5.0))
+    assert store.set_winner(trial)
+    return config
+
+
+def test_neighbours_are_of_this_problem_and_gpu_nearest_bucket_first(store: Store) -> None:
+    far = win(store, CONFIGS[0], TASK.problem, 256, search_fakes.DEVICE)
+    near = win(store, CONFIGS[1], TASK.problem, 16, search_fakes.DEVICE)
+    win(store, CONFIGS[2], Problem(8192, 4096), 8, search_fakes.DEVICE)
+    win(store, CONFIGS[3], TASK.problem, 8, H100)
+    assert neighbour_winners(store.database, search_fakes.DEVICE, TASK) == [near, far]
+
+
+def test_relatives_are_other_layers_and_other_gpus_nearest_first(store: Store) -> None:
+    win(store, CONFIGS[1], TASK.problem, 16, search_fakes.DEVICE)  # a neighbour
+    farthest = win(store, CONFIGS[0], Problem(28672, 8192), 64, H100)
+    other_layer = win(store, CONFIGS[2], Problem(6144, 4096), 8, search_fakes.DEVICE)
+    other_gpu = win(store, CONFIGS[3], TASK.problem, 16, H100)
+    found = related_winners(store.database, search_fakes.DEVICE, TASK)
+    assert found == [other_layer, other_gpu, farthest]
+
+
+def test_a_search_tries_relatives_right_after_the_default(
+    store: Store, make_job: Callable[..., TuneJob], evaluated: Callable[[], list[str]]
+) -> None:
+    relative = win(store, CONFIGS[5], Problem(6144, 4096), 8, search_fakes.DEVICE)
+    tune(make_job(), store)
+    tried = [line.split(" ", 2)[2] for line in evaluated() if line.startswith("evaluate screen")]
+    assert tried[:2] == [search_fakes.BASE.key(), relative.key()]
