@@ -1,0 +1,60 @@
+"""The sixteen barriers of a CTA: who has arrived, who waits, and the clocks they pass on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ptxgen.interp.cta import Cta
+    from ptxgen.interp.warp import Warp
+
+
+@dataclass(slots=True)
+class _Barrier:
+    """One barrier's present phase."""
+
+    clock: NDArray[np.int32]
+    expected: int = 0
+    arrived: int = 0
+    waiters: list[Warp] = field(default_factory=list)
+
+
+class Barriers:
+    """Barriers by number; expected 0 means every warp that has not ended."""
+
+    def __init__(self, cta: Cta) -> None:
+        self._cta = cta
+        self._open: dict[int, _Barrier] = {}
+
+    def arrive(self, warp: Warp, which: int, expected: int, waits: bool) -> None:
+        """A warp arrives, and waits unless the barrier is complete by that."""
+        found = self._open.get(which)
+        if found is None:
+            clock = np.zeros(self._cta.warp_count, dtype=np.int32)
+            found = self._open[which] = _Barrier(clock, expected)
+        found.arrived += 1
+        np.maximum(found.clock, warp.clock, out=found.clock)
+        warp.clock[warp.index] += 1
+        if waits:
+            found.waiters.append(warp)
+            warp.waiting = f"barrier {which}"
+        self._release(which, found)
+
+    def warp_ended(self) -> None:
+        """A warp less to wait for."""
+        for which, found in list(self._open.items()):
+            self._release(which, found)
+
+    def _release(self, which: int, found: _Barrier) -> None:
+        running = sum(1 for warp in self._cta.warps if not warp.done)
+        if found.arrived < (found.expected or running):
+            return
+        del self._open[which]
+        for warp in found.waiters:
+            warp.waiting = ""
+            warp.sync += 1
+            np.maximum(warp.clock, found.clock, out=warp.clock)

@@ -1,0 +1,104 @@
+"""bra, ret, barriers, fences and griddepcontrol (PTX ISA, "Control Flow Instructions", "Parallel
+Synchronization and Communication Instructions")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyptx.ir import nodes
+
+from ptxgen.interp.decode import Decode, Decoder
+from ptxgen.interp.ops import Op
+from ptxgen.interp.registers import LANES, Lanes
+
+if TYPE_CHECKING:
+    from ptxgen.interp.warp import Warp
+
+FULL_MASK = (1 << LANES) - 1
+
+
+def branch(labels: dict[str, int]) -> Decode:
+    """bra to a label of the entry."""
+
+    def decode(d: Decoder) -> Op:
+        d.count(1)
+        if d.modifiers not in ((), ("uni",)):
+            raise d.fail("only bra{.uni} is known")
+        operand = d.operands[0]
+        name = operand.name if isinstance(operand, nodes.LabelOperand) else ""
+        if name not in labels:
+            raise d.fail(f"{name!r} is no label")
+        target = labels[name]
+        return Op(d.statement, "control", lambda warp, mask: warp.branch(target, mask))
+
+    return decode
+
+
+def leave(d: Decoder) -> Op:
+    """ret and exit: both end the thread, since there are no calls."""
+    d.count(0)
+    return Op(d.statement, "control", lambda warp, mask: warp.exit(mask))
+
+
+def barrier(d: Decoder) -> Op:
+    """bar.sync, bar.arrive (of warps that are whole) and bar.warp.sync."""
+    form = tuple(item for item in d.modifiers if item not in ("cta", "aligned"))
+    if form == ("warp", "sync"):
+        return _warp_barrier(d)
+    if form not in (("sync",), ("arrive",)):
+        raise d.fail("only bar.sync, bar.arrive and bar.warp.sync are known")
+    waits = form == ("sync",)
+    d.count(*((1, 2) if waits else (2,)))
+    which, threads = d.number(0), d.number(1) if len(d.operands) > 1 else 0
+    if threads % LANES or which > 15:
+        raise d.fail("a barrier is 0 .. 15, and counts whole warps")
+
+    def effect(warp: Warp, mask: Lanes | None) -> None:
+        warp.require_converged(mask)
+        warp.cta.barriers.arrive(warp, which, threads // LANES, waits)
+
+    return Op(d.statement, "control", effect)
+
+
+def _warp_barrier(d: Decoder) -> Op:
+    d.count(1)
+    slot = d.src(0, "b32")
+
+    def effect(warp: Warp, mask: Lanes | None) -> None:
+        lanes = warp.active(mask)
+        named = int(warp.registers[slot][lanes[0]])
+        present = sum(1 << int(lane) for lane in lanes)
+        gone = 0 if warp.live is None else sum(1 << i for i in range(LANES) if not warp.live[i])
+        if named & ~gone & ~present:
+            warp.require_full(mask)
+        warp.sync += 1
+
+    return Op(d.statement, "control", effect)
+
+
+def nothing(forms: tuple[tuple[str, ...], ...]) -> Decode:
+    """An instruction that changes nothing here: memory is already coherent, launches in order."""
+
+    def decode(d: Decoder) -> Op:
+        if d.modifiers not in forms:
+            raise d.fail("this form is not known")
+        return Op(d.statement, "control", lambda warp, mask: None)
+
+    return decode
+
+
+_FENCES = tuple(
+    form
+    for scope in ("cta", "gpu", "sys", "cluster")
+    for form in ((scope,), ("acq_rel", scope), ("sc", scope))
+)
+
+CONTROL: dict[str, Decode] = {
+    "ret": leave,
+    "exit": leave,
+    "bar": barrier,
+    "barrier": barrier,
+    "fence": nothing(_FENCES),
+    "membar": nothing((("cta",), ("gl",), ("sys",))),
+    "griddepcontrol": nothing((("wait",), ("launch_dependents",))),
+}

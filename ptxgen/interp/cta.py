@@ -1,0 +1,173 @@
+"""Cta: the warps of one CTA with their shared memory, and what a run keeps count of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ptxgen.errors import DeadlockError
+from ptxgen.interp.api import Access, Launch, Race, RunOptions, SharedAccess
+from ptxgen.interp.barriers import Barriers
+from ptxgen.interp.global_memory import GlobalMemory
+from ptxgen.interp.program import Program
+from ptxgen.interp.registers import DTYPES, LANE_ID, LANES, SPECIALS, WARP_ID, Lanes, Registers
+from ptxgen.interp.shadow import RaceShadow
+from ptxgen.interp.shared_memory import SHARED_BASE, SharedMemory
+from ptxgen.interp.warp import Warp
+
+
+@dataclass(slots=True)
+class Tally:
+    """What all CTAs of a run add to."""
+
+    options: RunOptions
+    hits: list[int]
+    block_hits: list[int]
+    bytes: Counter[str] = field(default_factory=Counter)
+    races: dict[tuple[int, int, bool], Race] = field(default_factory=dict)
+    shared: list[SharedAccess] = field(default_factory=list)
+
+
+class Cta:
+    """One CTA.
+
+    Attributes:
+        program: what its warps run.
+        memory: global memory.
+        shared: shared memory.
+        warps: its warps; warp_count of them.
+        barriers: its named barriers.
+        hits: executions by PC, of instructions run singly.
+        block_hits: executions by first PC, of whole blocks of pure instructions.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        launch: Launch,
+        memory: GlobalMemory,
+        position: tuple[int, int, int],
+        tally: Tally,
+    ) -> None:
+        self.program = program
+        self.memory = memory
+        self.position = position
+        self.hits, self.block_hits = tally.hits, tally.block_hits
+        self._tally = tally
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        self.warp_count = -(-threads // LANES)
+        end = SHARED_BASE + program.shared_bytes(launch.smem_bytes)
+        shadow = None
+        if tally.options.races:
+            shadow = RaceShadow(end, self.warp_count, program.shadow_unit, self._race)
+        self.shared = SharedMemory(end, fill=0xFF, shadow=shadow)
+        self._shadow = shadow
+        self.barriers = Barriers(self)
+        self.warps = [
+            Warp(self, index, self._registers(launch, index), _live(threads, index))
+            for index in range(self.warp_count)
+        ]
+
+    @property
+    def done(self) -> bool:
+        return all(warp.done for warp in self.warps)
+
+    def runnable(self) -> list[Warp]:
+        """Warps that neither wait nor have ended. Raises DeadlockError where all others wait."""
+        found = [warp for warp in self.warps if not warp.done and not warp.waiting]
+        if not found and not self.done:
+            waiting = "; ".join(
+                f"{self.place(warp.index, warp.pc - 1)} for {warp.waiting}"
+                for warp in self.warps
+                if not warp.done
+            )
+            raise DeadlockError(f"every warp that has not ended waits for another: {waiting}.")
+        return found
+
+    def warp_done(self, warp: Warp) -> None:
+        """Told by a warp that ends."""
+        self.barriers.warp_ended()
+
+    def record(self, what: str, warp: Warp, addresses: Lanes, nbytes: int) -> None:
+        """Counts an access; keeps shared addresses where asked to."""
+        self._tally.bytes[what] += len(addresses) * nbytes
+        if self._tally.options.record_shared and what in (
+            "shared_read",
+            "shared_write",
+            "async_copy",
+        ):
+            statement = self.program.ops[warp.pc - 1].statement
+            self._tally.shared.append(
+                SharedAccess(
+                    statement.name,
+                    statement.line,
+                    statement.source_line,
+                    warp.index,
+                    nbytes,
+                    tuple(addresses.tolist()),
+                )
+            )
+
+    def place(self, warp: int, pc: int) -> str:
+        """Where a warp is, in words."""
+        statement = self.program.ops[pc].statement
+        source = f" (source line {statement.source_line})" if statement.source_line else ""
+        return (
+            f"PTX line {statement.line}{source}, `{statement.text}`, warp {warp} of CTA "
+            f"{self.position}"
+        )
+
+    def _race(
+        self, unit: int, warp: int, pc: int, second: Warp, second_pc: int, wrote: bool
+    ) -> None:
+        key = (pc, second_pc, wrote)
+        if key in self._tally.races or self._shadow is None:
+            return
+        pending = wrote and self._shadow.is_pending(unit)
+        kind = "copy" if pending else "write" if wrote else "read"
+        first = self._access(kind, warp, pc)
+        now = self._access(self.program.shared_kind(second_pc), second.index, second_pc)
+        self._tally.races[key] = Race(unit * self._shadow.unit, self.position, first, now)
+
+    def _access(self, kind: str, warp: int, pc: int) -> Access:
+        statement = self.program.ops[pc].statement
+        return Access(kind, warp, statement.line, statement.source_line, statement.text)  # type: ignore[arg-type]
+
+    def _registers(self, launch: Launch, warp: int) -> Registers:
+        """A warp's initial registers."""
+        program = self.program
+        registers = list(program.registers.template)
+        for name, slot in program.registers.specials.items():
+            registers[slot] = self._special(name, launch, warp)
+        for slot, value in zip(program.registers.params, launch.args, strict=True):
+            dtype = registers[slot].dtype
+            bits = dtype.itemsize * 8
+            registers[slot] = np.full(LANES, value & ((1 << bits) - 1), dtype=dtype)
+        for (name, bits), slot in program.registers.symbols.items():
+            address = SHARED_BASE + program.shared_offsets[name]
+            registers[slot] = np.full(LANES, address, dtype=DTYPES[bits])
+        return registers
+
+    def _special(self, name: str, launch: Launch, warp: int) -> Lanes:
+        lanes = np.arange(LANES, dtype=np.uint32)
+        if name == LANE_ID:
+            return lanes
+        if name == WARP_ID:
+            return np.full(LANES, warp, dtype=np.uint32)
+        thread = lanes + np.uint32(warp * LANES)
+        x, y, _ = launch.block
+        tid = (thread % x, thread // x % y, thread // (x * y))
+        base, axis = name.removeprefix("%").split(".")
+        index = "xyz".index(axis)
+        if base == "tid":
+            return tid[index].astype(np.uint32)
+        values = {"ntid": launch.block, "ctaid": self.position, "nctaid": launch.grid}
+        assert name in SPECIALS  # noqa: S101 - the decoder hands out no other name
+        return np.full(LANES, values[base][index], dtype=np.uint32)
+
+
+def _live(threads: int, warp: int) -> Lanes | None:
+    rest = threads - warp * LANES
+    return None if rest >= LANES else np.arange(LANES) < rest

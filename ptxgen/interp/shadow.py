@@ -1,0 +1,110 @@
+"""RaceShadow: who last touched each unit of a CTA's shared memory, and whether a barrier lies
+between two accesses of which one is a write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ptxgen.interp.registers import Lanes
+
+if TYPE_CHECKING:
+    from ptxgen.interp.warp import Warp
+
+PENDING = 1 << 30
+"""Clock of a cp.async that has not been waited for: after every clock a warp can know."""
+SEVERAL = -2
+"""In place of a lane: more than one."""
+
+Report = Callable[[int, int, int, "Warp", int, bool], None]
+"""Told of a race: unit, warp and PC before, warp and PC now, whether the first was a write."""
+
+
+class RaceShadow:
+    """Vector clocks, as in FastTrack (Flanagan and Freund, 2009), kept as arrays.
+
+    Warps have clocks that barriers advance and merge. An access is ordered after another one if its
+    warp's clock vector covers the other's clock. Within a warp, lanes are ordered by the warp's
+    sync count, which bar.warp.sync and CTA barriers advance.
+    """
+
+    def __init__(self, nbytes: int, warps: int, unit: int, report: Report) -> None:
+        units = -(-nbytes // unit)
+        self.unit = unit
+        self._report = report
+        self._w_warp = np.full(units, -1, dtype=np.int32)
+        self._w_clock = np.zeros(units, dtype=np.int32)
+        self._w_pc = np.zeros(units, dtype=np.int32)
+        self._w_lane = np.full(units, -1, dtype=np.int32)
+        self._w_sync = np.full(units, -1, dtype=np.int32)
+        self._r_clock = np.zeros((warps, units), dtype=np.int32)
+        self._r_pc = np.zeros((warps, units), dtype=np.int32)
+        self._r_lane = np.full((warps, units), -1, dtype=np.int32)
+        self._r_sync = np.full((warps, units), -1, dtype=np.int32)
+
+    def units_of(self, offsets: Lanes, nbytes: int, lanes: Lanes) -> tuple[Lanes, Lanes]:
+        """(unit, lane) of every unit that accesses of nbytes at aligned offsets touch."""
+        first, count = offsets // self.unit, max(1, nbytes // self.unit)
+        if count == 1:
+            return first, lanes
+        units = first[:, None] + np.arange(count)
+        return units.reshape(-1), np.repeat(lanes, count)
+
+    def read(self, warp: Warp, pc: int, units: Lanes, lanes: Lanes) -> None:
+        """A read; lanes of SEVERAL stand for the whole warp."""
+        self._after_writes(warp, pc, units, lanes)
+        me = warp.index
+        again = self._r_sync[me, units] == warp.sync
+        known = self._r_lane[me, units]
+        shared = again & (known != lanes)
+        self._r_lane[me, units] = lanes
+        shared |= self._r_lane[me, units] != lanes
+        if shared.any():
+            self._r_lane[me, units[shared]] = SEVERAL
+        self._r_clock[me, units] = warp.clock[me]
+        self._r_sync[me, units] = warp.sync
+        self._r_pc[me, units] = pc
+
+    def write(self, warp: Warp, pc: int, units: Lanes, lanes: Lanes, pending: bool) -> None:
+        """A write, or the issue of a copy that lands at an unknown time until `landed`."""
+        self._after_writes(warp, pc, units, lanes)
+        me = warp.index
+        late = self._r_clock[:, units] > warp.clock[:, None]
+        if late.any():
+            who, where = np.argwhere(late)[0]
+            unit = int(units[where])
+            self._report(unit, int(who), int(self._r_pc[who, unit]), warp, pc, False)
+        own = (self._r_sync[me, units] == warp.sync) & (self._r_lane[me, units] != lanes)
+        if own.any():
+            unit = int(units[np.argmax(own)])
+            self._report(unit, me, int(self._r_pc[me, unit]), warp, pc, False)
+        self._w_warp[units] = me
+        self._w_clock[units] = PENDING if pending else warp.clock[me]
+        self._w_pc[units] = pc
+        self._w_lane[units] = lanes
+        self._w_sync[units] = warp.sync
+
+    def landed(self, warp: Warp, units: Lanes) -> None:
+        """A warp's lanes have waited for their copies to these units."""
+        mine = units[(self._w_warp[units] == warp.index) & (self._w_clock[units] == PENDING)]
+        self._w_clock[mine] = warp.clock[warp.index]
+        self._w_sync[mine] = warp.sync
+
+    def is_pending(self, unit: int) -> bool:
+        """Whether the last write of a unit is a copy that was not waited for."""
+        return bool(self._w_clock[unit] == PENDING)
+
+    def _after_writes(self, warp: Warp, pc: int, units: Lanes, lanes: Lanes) -> None:
+        writer = self._w_warp[units]
+        late = self._w_clock[units] > warp.clock[writer]
+        late |= (
+            (writer == warp.index)
+            & (self._w_sync[units] == warp.sync)
+            & (self._w_lane[units] != lanes)
+        )
+        if late.any():
+            unit = int(units[np.argmax(late)])
+            before, where = int(self._w_warp[unit]), int(self._w_pc[unit])
+            self._report(unit, before, where, warp, pc, True)

@@ -1,0 +1,98 @@
+"""SharedMemory of one CTA: bounds, alignment, bytes nobody has written, and the race shadow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ptxgen.errors import MisalignedError, OutOfBoundsError
+from ptxgen.interp.registers import Lanes
+from ptxgen.interp.shadow import RaceShadow
+from ptxgen.interp.typed_bytes import TypedBytes, misaligned
+
+if TYPE_CHECKING:
+    from ptxgen.interp.warp import Warp
+
+SHARED_BASE = 1024
+"""First valid shared address; what lies below belongs to the system."""
+_WRITTEN = {1: 1, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
+
+
+class SharedMemory:
+    """Bytes SHARED_BASE .. end of a CTA; addresses are offsets into it."""
+
+    def __init__(self, end: int, fill: int, shadow: RaceShadow | None) -> None:
+        self.end = end
+        self._data = TypedBytes(end)
+        self._data.bytes[:] = fill
+        self._written = TypedBytes(end)
+        self._shadow = shadow
+
+    def check(self, addresses: Lanes, nbytes: int) -> Lanes:
+        """The addresses as indices. Raises OutOfBoundsError, MisalignedError."""
+        if misaligned(addresses, nbytes):
+            wrong = next(int(a) for a in addresses if int(a) % nbytes)
+            raise MisalignedError(
+                f"shared address {wrong:#x} is no multiple of the {nbytes} bytes accessed."
+            )
+        indices = addresses.astype(np.int64)
+        if int(indices.min()) < SHARED_BASE or int(indices.max()) + nbytes > self.end:
+            wrong = next(int(a) for a in indices if not SHARED_BASE <= a <= self.end - nbytes)
+            raise OutOfBoundsError(
+                f"{nbytes} bytes at shared address {wrong:#x} lie outside the CTA's shared memory, "
+                f"{SHARED_BASE:#x} .. {self.end:#x}."
+            )
+        return indices
+
+    def read(
+        self, warp: Warp, pc: int, addresses: Lanes, size: int, count: int, lanes: Lanes
+    ) -> tuple[Lanes, Lanes | None]:
+        """([lanes, count] words, which of them hold bytes nobody wrote, or None)."""
+        indices = self.check(addresses, size * count)
+        if self._shadow:
+            units, owners = self._shadow.units_of(indices, size * count, lanes)
+            self._shadow.read(warp, pc, units, owners)
+        missing = self._written.read(indices, size, count) != _WRITTEN[size]
+        return self._data.read(indices, size, count), missing if missing.any() else None
+
+    def write(
+        self,
+        warp: Warp,
+        pc: int,
+        addresses: Lanes,
+        values: Lanes,
+        size: int,
+        lanes: Lanes,
+        missing: Lanes | None,
+    ) -> None:
+        """Writes [lanes, count] words; those marked as missing count as unwritten again."""
+        indices = self.check(addresses, size * values.shape[1])
+        if self._shadow:
+            units, owners = self._shadow.units_of(indices, size * values.shape[1], lanes)
+            self._shadow.write(warp, pc, units, owners, pending=False)
+        self._put(indices, values, size, missing)
+
+    def issue_copy(self, warp: Warp, pc: int, indices: Lanes, nbytes: int, lanes: Lanes) -> None:
+        """A cp.async to these indices was issued: from now on others must keep off."""
+        if self._shadow:
+            units, owners = self._shadow.units_of(indices, nbytes, lanes)
+            self._shadow.write(warp, pc, units, owners, pending=True)
+
+    def land_copy(self, warp: Warp, indices: Lanes, values: Lanes) -> None:
+        """The copied bytes [lanes, nbytes] become visible to the issuing lanes."""
+        size = values.shape[1]
+        words = np.ascontiguousarray(values).view(np.uint32)
+        self._put(indices, words, 4, None)
+        if self._shadow:
+            units, _ = self._shadow.units_of(indices, size, indices)
+            self._shadow.landed(warp, units)
+
+    def _put(self, indices: Lanes, values: Lanes, size: int, missing: Lanes | None) -> None:
+        self._data.write(indices, values, size)
+        word = values.dtype.type(_WRITTEN[size])
+        if missing is None:
+            self._written.write(indices, np.broadcast_to(word, values.shape), size)
+        else:
+            zero = values.dtype.type(0)
+            self._written.write(indices, np.where(missing, zero, word), size)
