@@ -1,0 +1,68 @@
+"""The covering set: few cases in which every knob value and every legal pair of values occurs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from ptxgen.arch import ARCHS, ArchSpec
+from ptxgen.cpucheck import reduced
+from ptxgen.cpucheck.pairs import PairSearch
+from ptxgen.cpucheck.reduced import Case, Kinds, reduced_case
+from ptxgen.families import family_named
+from ptxgen.families.base import Family
+
+COVERED_ARCHS = ("sm_90a", "sm_80")
+"""The emitters write other text for these two (bf16 arithmetic, dependent launch); sm_86 and sm_89
+get the text of sm_80."""
+
+KIND_FACTORS: dict[str, Sequence[Any]] = {
+    "dtype": reduced.DTYPES,
+    "zero": reduced.ZEROS,
+    "group": reduced.GROUPS,
+    "bias": reduced.BIASES,
+    "m": reduced.M_KINDS,
+    "n": reduced.N_KINDS,
+    "k": reduced.K_KINDS,
+    "ring": reduced.RINGS,
+}
+
+
+@cache
+def covering_set(
+    family: str = "mma", archs: tuple[str, ...] = COVERED_ARCHS, seed: int = 0
+) -> tuple[Case, ...]:
+    """Cases that cover all pairs of a family's knobs, problem kinds, tails and archs.
+
+    Args:
+        family: its name.
+        archs: targets to spread over, keys of ptxgen.arch.ARCHS.
+        seed: another seed gives another set of about the same size.
+    """
+    found = family_named(family)
+    search = PairSearch(factors_of(found, archs), lambda row: _reasons(found, row), seed)
+    cases = (case_of(found, row) for row in search.rows())
+    return tuple(case for case in cases if isinstance(case, Case))
+
+
+def factors_of(family: Family, archs: Sequence[str]) -> list[Sequence[Any]]:
+    """The factors in the order of a row: knobs, problem kinds, arch."""
+    return [*family.knobs().values(), *KIND_FACTORS.values(), [ARCHS[name] for name in archs]]
+
+
+def case_of(family: Family, row: tuple[Any, ...]) -> Case | list[str]:
+    """The case of a row of factor values, or the reasons why it is none."""
+    names = list(family.knobs())
+    config = family.config_type(**dict(zip(names, row, strict=False)))
+    *kinds, arch = row[len(names) :]
+    return reduced_case(config, _arch(arch), Kinds(**dict(zip(KIND_FACTORS, kinds, strict=True))))
+
+
+def _arch(value: Any) -> ArchSpec:
+    return value if isinstance(value, ArchSpec) else ARCHS[str(value)]
+
+
+def _reasons(family: Family, row: tuple[Any, ...]) -> list[str]:
+    found = case_of(family, row)
+    return [] if isinstance(found, Case) else found
