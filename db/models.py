@@ -199,6 +199,7 @@ class Trial(Base):
     rel_err: Mapped[float | None]
     floor_us: Mapped[float | None]
     clock_mhz: Mapped[int | None]
+    evidence: Mapped[dict[str, Any] | None]
     registers: Mapped[int | None]
     spill_bytes: Mapped[int | None]
     smem_bytes: Mapped[int | None]
@@ -229,6 +230,7 @@ class Winner(Base):
     default_us: Mapped[float | None]
     cublas_us: Mapped[float | None]
     ties: Mapped[list[dict[str, Any]]]
+    proof: Mapped[dict[str, Any] | None]
     updated_at: Mapped[datetime]
 
     trial: Mapped[Trial] = relationship(lazy="joined")

@@ -8,8 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from ptxgen.config import KernelConfig
+from ptxgen.evidence import Evidence
 from ptxgen.outcome import Outcome
 from ptxgen.problem import Problem
+from ptxgen.proof import Proof
 from ptxgen.weights.layout import LAYOUT_VERSION
 
 
@@ -104,7 +106,8 @@ class WinnerRecord:
     """The best ok trial of a problem x bucket x device x protocol, with what it was compared with.
 
     default_us and cublas_us were measured in the same run; None where they were not measured.
-    predicted is True where no GPU ran the kernel and time_us comes from the model.
+    predicted is True where no GPU ran the kernel and time_us comes from the model. proof is what
+    the finals showed, evidence what the GPU said meanwhile; None where there was neither.
     """
 
     trial_id: int
@@ -125,6 +128,8 @@ class WinnerRecord:
     measured_at: datetime
     ties: tuple[KernelConfig, ...] = ()
     clock_mhz: int | None = None
+    evidence: Evidence | None = None
+    proof: Proof | None = None
     protocol_version: int = PROTOCOL_VERSION
     layout_version: int = LAYOUT_VERSION
 

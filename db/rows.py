@@ -17,9 +17,11 @@ from db.records import (
 )
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
+from ptxgen.evidence import Evidence
 from ptxgen.families import config_from_dict
 from ptxgen.outcome import Outcome, Resources, Status
 from ptxgen.problem import Problem
+from ptxgen.proof import Proof
 
 TIMED_STATUSES = (Status.OK, Status.PREDICTED)
 DEVICE_FIELDS = tuple(item.name for item in fields(DeviceRecord))
@@ -90,6 +92,7 @@ def outcome_values(outcome: Outcome) -> dict[str, Any]:
         "rel_err": _finite(outcome.rel_err),
         "floor_us": _finite(outcome.floor_us),
         "clock_mhz": outcome.clock_mhz,
+        "evidence": outcome.evidence.to_dict() if outcome.evidence else None,
         "registers": resources.registers if resources else None,
         "spill_bytes": resources.spill_bytes if resources else None,
         "smem_bytes": resources.smem_bytes if resources else None,
@@ -108,6 +111,7 @@ def outcome_record(row: Trial) -> Outcome:
         resources=_resources(row),
         floor_us=row.floor_us,
         clock_mhz=row.clock_mhz,
+        evidence=_evidence(row),
     )
 
 
@@ -152,9 +156,15 @@ def winner_record(row: Winner) -> WinnerRecord | None:
         measured_at=trial.ended_at or trial.started_at,
         ties=tuple(tie for tie in map(_known_config, row.ties) if tie is not None),
         clock_mhz=trial.clock_mhz,
+        evidence=_evidence(trial),
+        proof=None if row.proof is None else Proof.from_dict(row.proof),
         protocol_version=trial.protocol_version,
         layout_version=trial.layout_version,
     )
+
+
+def _evidence(row: Trial) -> Evidence | None:
+    return None if row.evidence is None else Evidence.from_dict(row.evidence)
 
 
 def _finite(value: float | None) -> float | None:

@@ -23,6 +23,7 @@ from ptxgen.config import KernelConfig
 from ptxgen.errors import StoreError
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
+from ptxgen.proof import Proof
 from ptxgen.weights.layout import LAYOUT_VERSION
 
 
@@ -160,6 +161,7 @@ class Store:
         default_us: float | None = None,
         cublas_us: float | None = None,
         ties: Sequence[KernelConfig] = (),
+        proof: Proof | None = None,
         refresh: bool = False,
     ) -> bool:
         """Makes a trial the winner of its device model, problem, M and protocol.
@@ -173,6 +175,7 @@ class Store:
             default_us: time of the default config in the same run.
             cublas_us: time of cuBLAS in the same run.
             ties: configs that are as fast within the noise.
+            proof: what the finals showed; None where there were none.
             refresh: replace a faster stored winner as well.
 
         Returns:
@@ -200,6 +203,7 @@ class Store:
             winner.default_us = default_us
             winner.cublas_us = cublas_us
             winner.ties = [config.to_dict() for config in ties]
+            winner.proof = proof.to_dict() if proof else None
             winner.updated_at = _now()
             session.add(winner)
             return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ptxgen.evidence import Evidence
+
 
 class Status(StrEnum):
     """Outcome classes of a trial."""
@@ -47,7 +49,8 @@ class Outcome:
         rel_err: ||out - ref|| / ||ref|| of the check.
         resources: of the compiled kernel, where it was compiled.
         floor_us: the physical floor the time is compared with.
-        clock_mhz: SM clock right after the samples, where it could be read.
+        clock_mhz: SM clock right after the samples, under load, where it could be read.
+        evidence: what the GPU said before and after the samples; None where nothing was timed.
     """
 
     status: Status
@@ -59,3 +62,4 @@ class Outcome:
     resources: Resources | None = None
     floor_us: float | None = None
     clock_mhz: int | None = None
+    evidence: Evidence | None = None

@@ -17,6 +17,8 @@ MIN_LAUNCHES = 16
 
 MAX_COPIES = 512
 BURN_IN_S = 0.2
+BUSY_S = 0.003
+"""Work queued for one reading of the clocks, which takes about a millisecond."""
 
 Launch = Callable[[int], None]
 """Launches a contender once, on the given copy of the weights, on the current stream."""
@@ -68,6 +70,7 @@ class TimedGraph:
                 launch(index % copies)
         self._start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         self._end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self._last_us = 0.0
 
     def sample_us(self) -> float:
         """One replay: microseconds per launch."""
@@ -75,7 +78,14 @@ class TimedGraph:
         self._graph.replay()
         self._end.record()
         self._end.synchronize()
-        return float(self._start.elapsed_time(self._end)) * 1e3 / self.launches
+        self._last_us = float(self._start.elapsed_time(self._end)) * 1e3 / self.launches
+        return self._last_us
+
+    def keep_busy(self) -> None:
+        """Queues BUSY_S of replays and returns at once: the GPU is at work while it is read."""
+        replay_s = max(self._last_us, 1.0) * self.launches * 1e-6
+        for _ in range(min(100, max(1, round(BUSY_S / replay_s)))):
+            self._graph.replay()
 
     def samples_us(
         self, count: int, warmups: int = 2, stop_above_us: float | None = None
@@ -96,16 +106,6 @@ class TimedGraph:
 def sample_count(estimate_us: float, launches: int, seconds: float) -> int:
     """Replays that fit into a time, between 7 and 200."""
     return max(7, min(200, int(seconds * 1e6 / max(1e-3, estimate_us * launches))))
-
-
-def time_interleaved(graphs: Sequence[TimedGraph], rounds: int, replays: int = 5) -> list[Timing]:
-    """Times contenders in turns in one window, so that clocks and neighbours hit all alike."""
-    samples: list[list[float]] = [[] for _ in graphs]
-    for number in range(rounds):
-        for index in range(len(graphs)):
-            place = (index + number) % len(graphs)  # no contender always follows the same one
-            samples[place].append(statistics.median(graphs[place].samples_us(replays, warmups=1)))
-    return [Timing.of(each) for each in samples]
 
 
 def burn_in(seconds: float = BURN_IN_S) -> None:

@@ -56,7 +56,7 @@ class FinalsRequest:
     m: int
     protocol: Protocol
     candidates: tuple[Candidate | None, ...] = field(default=())
-    rounds: int = 7
+    rounds: int = 11
 
 
 class Evaluator(TypingProtocol):

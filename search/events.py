@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from db.records import DeviceRecord, Protocol
 from ptxgen.config import KernelConfig
+from ptxgen.evidence import Evidence
 from ptxgen.outcome import Outcome
 from ptxgen.problem import Problem
+from ptxgen.proof import Proof
 from search.budget import Budget
 
 
@@ -95,6 +97,9 @@ class TaskEnded:
         cublas_us: of cuBLAS, in the same window.
         floor_us: the physical floor.
         message: why there is no winner; empty where there is one.
+        proof: what the finals showed; None where there were none.
+        evidence: what the GPU said during the finals.
+        ties: configs that cannot be told from the fastest one, the winner included.
     """
 
     task: Task
@@ -104,6 +109,9 @@ class TaskEnded:
     cublas_us: float | None
     floor_us: float
     message: str = ""
+    proof: Proof | None = None
+    evidence: Evidence | None = None
+    ties: tuple[KernelConfig, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

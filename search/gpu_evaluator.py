@@ -20,23 +20,19 @@ from ptxgen.launch import WorkspacePool, run
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
 from ptxgen.reference import random_quantized, reference_output, relative_error
-from ptxgen.timing import (
-    TimedGraph,
-    Timing,
-    burn_in,
-    copies_for,
-    sample_count,
-    time_interleaved,
-)
+from ptxgen.timing import TimedGraph, Timing, burn_in, copies_for, sample_count
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight, dequantize
 from search.clocks import Clocks
 from search.evaluator import Candidate, Effort, EvaluateRequest, FinalsRequest
 from search.model import floor_us
+from search.rounds import time_in_turns
+from search.steady import Steady
+from search.timed import timed_outcome
 
 SECONDS = {Effort.SCREEN: 0.02, Effort.FULL: 0.1}
-FASTER_THAN_PHYSICS = 0.8
-"""A time below this share of the floor is a measuring fault; the margin is for L2 hits on x, y."""
+WARM_S = 0.05
+"""Burn-in before a sample set is repeated."""
 
 Contender = Candidate | None
 
@@ -55,15 +51,28 @@ class _Layer:
 
 
 class GpuEvaluator:
-    """See search.evaluator.Evaluator. Keeps one layer on the GPU at a time."""
+    """See search.evaluator.Evaluator. Keeps one layer on the GPU at a time.
 
-    def __init__(self, index: int, seed: int, ceilings: DeviceRecord | None) -> None:
+    Args:
+        index: CUDA device.
+        seed: of weights and activations.
+        ceilings: the device as it was measured before; measured now where None.
+        strict: whether another process that computes on the GPU makes every time NOISY.
+    """
+
+    def __init__(
+        self, index: int, seed: int, ceilings: DeviceRecord | None, strict: bool = False
+    ) -> None:
+        self._clocks = Clocks.of_device(device_facts(index).uuid)
+        pids_before = self._clocks.compute_pids()
         torch.cuda.set_device(index)
         torch.cuda.init()  # type: ignore[no-untyped-call]
+        torch.zeros(1, device="cuda")  # the context is there now, if it was not before
+        self._clocks.learn_own(pids_before)
+        self._steady = Steady(self._clocks, lambda: burn_in(WARM_S), strict=strict)
         torch.backends.cuda.matmul.allow_tf32 = False
         self._device = torch.device("cuda", index)
         self._seed = seed
-        self._clocks = Clocks.of_device(device_facts(index).uuid)
         self._record = ceilings or _measure_device(index)
         self._layers: OrderedDict[Problem, _Layer] = OrderedDict()
         self._kernels: OrderedDict[str, LoadedKernel] = OrderedDict()
@@ -97,8 +106,12 @@ class GpuEvaluator:
                 base, status=Status.WRONG, message=result.message, rel_err=result.rel_err
             )
         graph = self._graph(request.problem, request.m, request.protocol, request.candidate)
-        timing = _screen(graph, SECONDS[request.effort], request.stop_above_us)
-        return self._timed(replace(base, rel_err=result.rel_err), timing)
+        taken = self._steady.take(
+            lambda: _screen(graph, SECONDS[request.effort], request.stop_above_us),
+            graph.keep_busy,
+        )
+        checked = replace(base, rel_err=result.rel_err)
+        return timed_outcome(checked, taken.value, taken.evidence, taken.fault)
 
     def finals(self, request: FinalsRequest) -> list[Outcome]:
         """Outcomes in the order of request.candidates, timed in turns in one window."""
@@ -106,10 +119,10 @@ class GpuEvaluator:
             self._graph(request.problem, request.m, request.protocol, candidate)
             for candidate in request.candidates
         ]
-        timings = time_interleaved(graphs, request.rounds)
+        window = time_in_turns(graphs, request.rounds, self._steady)
         floor = self._floor_us(request.problem, request.m)
         outcomes = []
-        for candidate, timing in zip(request.candidates, timings, strict=True):
+        for candidate, timing in zip(request.candidates, window.timings, strict=True):
             checked = self._check(request.problem, request.m, candidate)
             base = Outcome(
                 Status.OK if checked.ok else Status.WRONG,
@@ -118,22 +131,8 @@ class GpuEvaluator:
                 floor_us=floor,
                 resources=candidate.resources if candidate else None,
             )
-            outcomes.append(self._timed(base, timing))
+            outcomes.append(timed_outcome(base, timing, window.evidence, window.fault))
         return outcomes
-
-    def _timed(self, outcome: Outcome, timing: Timing) -> Outcome:
-        outcome = replace(
-            outcome,
-            time_us=timing.median_us,
-            spread=timing.spread,
-            samples_us=timing.samples_us,
-            clock_mhz=self._clocks.sm_mhz(),
-        )
-        floor = outcome.floor_us or 0.0
-        if outcome.status is Status.OK and timing.median_us < FASTER_THAN_PHYSICS * floor:
-            message = f"{timing.median_us:.2f} us is faster than the floor of {floor:.2f} us"
-            return replace(outcome, status=Status.NOISY, message=message, time_us=None)
-        return outcome
 
     # ---- contenders -----------------------------------------------------------------------------
 
@@ -271,7 +270,12 @@ def _measure_device(index: int) -> DeviceRecord:
 
 
 def create(options: dict[str, Any]) -> GpuEvaluator:
-    """Factory for search.worker: options "index", "seed" and, where known, "ceilings"."""
+    """Factory for search.worker: options "index", "seed", "strict", and "ceilings" where known."""
     stored = options.get("ceilings")
     ceilings = DeviceRecord(**stored) if stored else None
-    return GpuEvaluator(int(options.get("index", 0)), int(options.get("seed", 0)), ceilings)
+    return GpuEvaluator(
+        int(options.get("index", 0)),
+        int(options.get("seed", 0)),
+        ceilings,
+        strict=bool(options.get("strict", False)),
+    )

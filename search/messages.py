@@ -10,6 +10,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from db.records import DeviceRecord, Protocol
+from ptxgen.evidence import Evidence
 from ptxgen.families import config_from_dict
 from ptxgen.outcome import Outcome, Resources, Status
 from ptxgen.problem import Problem
@@ -112,11 +113,13 @@ def outcome_from_dict(data: Any) -> Outcome:
         values["samples_us"] = tuple(float(item) for item in values.get("samples_us", ()))
         resources = values.get("resources")
         values["resources"] = Resources(**resources) if resources is not None else None
+        evidence = values.get("evidence")
+        values["evidence"] = None if evidence is None else Evidence.from_dict(evidence)
         for name in ("time_us", "spread", "rel_err", "floor_us"):
             if values.get(name) is not None:
                 values[name] = float(values[name])
         return _with_sane_time(Outcome(**values))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, KeyError) as error:
         raise MessageError(f"not an outcome: {error}") from error
 
 
@@ -133,6 +136,7 @@ def _with_sane_time(outcome: Outcome) -> Outcome:
         rel_err=outcome.rel_err,
         resources=outcome.resources,
         floor_us=outcome.floor_us,
+        evidence=outcome.evidence,
     )
 
 

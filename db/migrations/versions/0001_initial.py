@@ -140,6 +140,7 @@ def _create_trial() -> None:
         sa.Column("rel_err", sa.Double(), nullable=True),
         sa.Column("floor_us", sa.Double(), nullable=True),
         sa.Column("clock_mhz", sa.Integer(), nullable=True),
+        sa.Column("evidence", JSON, nullable=True),
         sa.Column("registers", sa.Integer(), nullable=True),
         sa.Column("spill_bytes", sa.Integer(), nullable=True),
         sa.Column("smem_bytes", sa.Integer(), nullable=True),
@@ -186,6 +187,7 @@ def _create_winner() -> None:
         sa.Column("default_us", sa.Double(), nullable=True),
         sa.Column("cublas_us", sa.Double(), nullable=True),
         sa.Column("ties", JSON, nullable=False),
+        sa.Column("proof", JSON, nullable=True),
         sa.Column("updated_at", TIME, nullable=False),
         sa.ForeignKeyConstraint(
             ["problem_id"], ["problem.id"], name="fk_winner_problem_id_problem"

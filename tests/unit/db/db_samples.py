@@ -9,6 +9,7 @@ from typing import ClassVar
 from db.records import DeviceRecord, ToolchainRecord
 from ptxgen.arch import ARCHS, ArchSpec
 from ptxgen.config import KernelConfig, Scalar
+from ptxgen.evidence import Evidence, GpuLimits, GpuReading
 from ptxgen.outcome import Outcome, Resources, Status
 from ptxgen.problem import Problem
 from ptxgen.source import KernelSource, LaunchPlan
@@ -31,6 +32,11 @@ H200 = DeviceRecord(
 H100 = DeviceRecord("NVIDIA H100 80GB HBM3", "9.0", 132, 232448, 50 << 20, uuid="GPU-2")
 H100_PCIE = DeviceRecord("NVIDIA H100 PCIe", "9.0", 114, 232448, 50 << 20, uuid="GPU-3")
 A100 = DeviceRecord("NVIDIA A100-SXM4-80GB", "8.0", 108, 166912, 40 << 20, uuid="GPU-4")
+EVIDENCE = Evidence.of(
+    GpuReading(1980, 3201, (), 41, 120.5, ()),
+    GpuReading(1830, 3201, ("sw_power_cap",), 55, 690.25, (4711,)),
+    GpuLimits(1980, 700),
+)
 TOOLCHAIN = ToolchainRecord("580.1", "13.0.88", "0.1.0", "2.11.0", "abc123")
 PROBLEM = Problem(4096, 4096)
 SM90A = ARCHS["sm_90a"]
@@ -92,4 +98,5 @@ def full_outcome(status: Status) -> Outcome:
         resources=Resources(64, 0, 98304, 71.5),
         floor_us=2.5,
         clock_mhz=1830,
+        evidence=EVIDENCE,
     )

@@ -16,13 +16,32 @@ from db_samples import H200, TOOLCHAIN
 from db.records import Protocol
 from db.session import open_database
 from db.store import Store
+from ptxgen.bootstrap import Interval
+from ptxgen.evidence import Evidence, GpuLimits, GpuReading
 from ptxgen.families.mma.config import KNOBS, MmaConfig
 from ptxgen.outcome import Outcome, Resources, Status
 from ptxgen.problem import Problem
+from ptxgen.proof import Proof
 
 CONFIG = MmaConfig.from_knobs({name: choices[0] for name, choices in KNOBS.items()})
 PROBLEM = Problem(4096, 4096, group_size=64, dtype="bf16", zero="int", bias=True)
 STARTED_AT = "2025-01-02 03:04:05.000000"
+EVIDENCE = Evidence.of(
+    GpuReading(1980, 3201, ("gpu_idle",), 41, 120.5, ()),
+    GpuReading(1830, 3201, ("sw_power_cap",), 55, 690.25, (4711,)),
+    GpuLimits(1980, 700),
+    dropped=("the GPU was throttled (hw_slowdown)",),
+)
+PROOF = Proof(
+    11,
+    Interval(5.25, 5.125, 5.5, 11),
+    default_us=6.5,
+    cublas_us=9.25,
+    previous_us=5.5,
+    over_default=Interval(1.25, 1.1875, 1.3125, 11),
+    over_cublas=Interval(1.75, 1.6875, 1.8125, 11),
+    over_previous=Interval(1.0625, 1.03125, 1.125, 11),
+)
 OK = Outcome(
     Status.OK,
     time_us=5.25,
@@ -32,6 +51,7 @@ OK = Outcome(
     resources=Resources(64, 0, 98304, 71.5),
     floor_us=2.5,
     clock_mhz=1830,
+    evidence=EVIDENCE,
 )
 BASELINE = Outcome(Status.OK, time_us=9.25)
 PREDICTED = Outcome(Status.PREDICTED, time_us=3.0, resources=Resources(64, 0, 98304))
@@ -57,7 +77,7 @@ def write(path: Path) -> None:
             if status not in (Status.STARTED, Status.OK, Status.PREDICTED):
                 trial(Outcome(status, f"why {status.value}"))
         store.start_trial(*where, config=CONFIG, source_digest="cd" * 32)
-        store.set_winner(best, default_us=6.5, cublas_us=9.25, ties=(CONFIG,))
+        store.set_winner(best, default_us=6.5, cublas_us=9.25, ties=(CONFIG,), proof=PROOF)
         store.set_winner(predicted)
         store.end_run(run_id)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:

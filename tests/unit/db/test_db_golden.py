@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from golden_database import BASELINE, OK, PREDICTED, PROBLEM, write
+from golden_database import BASELINE, OK, PREDICTED, PROBLEM, PROOF, write
 
 from db import query
 from db.migrate import known_revisions
-from db.models import ConfigRow
+from db.models import ConfigRow, Winner
 from db.records import Protocol
 from db.session import Database, open_database
 from db.store import Store
@@ -39,6 +39,8 @@ def check(database: Database) -> None:
     assert by_status == {Status.OK: OK, Status.PREDICTED: PREDICTED}
     assert set(query.outcomes_by_status(database, run.id)) == set(Status)
     with database.reading() as session:
+        proofs = [row.proof for row in session.query(Winner).order_by(Winner.id)]
+        assert proofs == [PROOF.to_dict(), None]
         (row,) = session.query(ConfigRow).all()
         assert (row.family, row.data["family"]) == ("mma", "mma")
         assert row.key.startswith("mma(block_m=")
