@@ -53,6 +53,10 @@ class StoreError(PtxtuneError):
     """A database that is unwritable, foreign, locked or of another schema."""
 
 
+class TrialFileError(PtxtuneError):
+    """A file of shared or recorded trials that is damaged, cut off, or of another program."""
+
+
 class BundleError(PtxtuneError):
     """An exported bundle that is damaged, tampered with or for another machine."""
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "one": "Run one config, for instance to reproduce a trial.",
     "emit": "Print the source of a kernel.",
     "space": "Count the legal configs of a problem, and what each rule rejects.",
+    "db": "Export stored results as JSON lines, or import another machine's.",
     "doctor": "Check driver, NVRTC, device, caches and database, with cures.",
 }
 

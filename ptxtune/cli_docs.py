@@ -48,7 +48,7 @@ def _section(name: str) -> str:
 
 
 def _argument(argument: click.Argument) -> str:
-    choices = getattr(argument.type, "choices", ())
+    choices = getattr(argument.type, "choices", ()) or (str(argument.name).upper(),)
     return f"Argument: {', '.join(f'`{choice}`' for choice in choices)}.\n"
 
 

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 
 from db import query
 from db.devices import device_key
-from db.records import DeviceRecord, WinnerRecord
+from db.imported import IMPORTED
+from db.records import DeviceRecord, TrialRecord, WinnerRecord
 from db.session import Database
 from ptxgen.config import KernelConfig
+from ptxgen.problem import Problem
 from search.events import Task
 
 
@@ -30,26 +32,29 @@ def related_winners(database: Database, device: DeviceRecord, task: Task) -> lis
     config is not legal here are left out by the sampler.
     """
     key, ours = task.problem.key(), device_key(device)
-    other = [
-        item
-        for item in query.winners(database)
-        if item.problem.key() != key or device_key(item.device) != ours
-    ]
-    other.sort(key=lambda item: _distance(item, task, ours))
-    return _distinct(item.config for item in other)
+    found: list[tuple[float, int, KernelConfig]] = []
+    for item in query.winners(database):
+        same_device = device_key(item.device) == ours
+        if item.problem.key() != key or not same_device:
+            away = _distance(item, task) + (not same_device) + item.predicted
+            found.append((away, item.trial_id, item.config))
+    for trial in query.trials(database, contender=IMPORTED):
+        if trial.config is not None:
+            found.append((_distance(trial, task), trial.id, trial.config))
+    found.sort(key=lambda item: item[:2])
+    return _distinct(config for _, _, config in found)
 
 
-def _distance(item: WinnerRecord, task: Task, ours: str) -> tuple[float, bool, int]:
-    """Steps in M count most, then the layer's size, then another GPU, predictions last."""
-    layer, wanted = item.problem, task.problem
-    size = abs(math.log2(layer.n / wanted.n)) + abs(math.log2(layer.k / wanted.k))
-    unlike = (layer.dtype, layer.zero, layer.group_size) != (
-        wanted.dtype,
-        wanted.zero,
-        wanted.group_size,
-    )
-    steps = 2.0 * _octaves(item.m, task.m) + size + unlike + (device_key(item.device) != ours)
-    return (steps, item.predicted, item.trial_id)
+def _distance(item: WinnerRecord | TrialRecord, task: Task) -> float:
+    """Steps in M count most, then the layer's size, then what else is unlike."""
+    wanted = task.problem
+    size = abs(math.log2(item.problem.n / wanted.n)) + abs(math.log2(item.problem.k / wanted.k))
+    unlike = _kind(item.problem) != _kind(wanted)
+    return 2.0 * _octaves(item.m, task.m) + size + unlike
+
+
+def _kind(problem: Problem) -> tuple[str, str, int]:
+    return (problem.dtype, problem.zero, problem.group_size)
 
 
 def _octaves(m: int, wanted: int) -> int:

@@ -7,8 +7,12 @@ from dataclasses import replace
 
 import search_fakes
 
+from db import query
+from db.imported import import_trials
 from db.records import DeviceRecord, Protocol
 from db.store import Store
+from db.trial_file import Environment, TrialFile
+from db.trial_rows import SharedTrial
 from ptxgen.arch import arch_named
 from ptxgen.config import KernelConfig
 from ptxgen.outcome import Outcome, Status
@@ -59,3 +63,17 @@ def test_a_search_tries_relatives_right_after_the_default(
     tune(make_job(), store)
     tried = [line.split(" ", 2)[2] for line in evaluated() if line.startswith("evaluate screen")]
     assert tried[:2] == [search_fakes.BASE.key(), relative.key()]
+
+
+def test_imported_trials_are_seeds(store: Store, make_job: Callable[..., TuneJob]) -> None:
+    shared = SharedTrial(
+        TASK.problem, 8, Protocol.PLAIN, CONFIGS[7], Status.OK, time_us=1.0, won=True
+    )
+    environment = Environment(H100, search_fakes.TOOLCHAIN)
+    import_trials(store.database, TrialFile((environment,), (shared,)), "elsewhere")
+    far = win(store, CONFIGS[0], Problem(28672, 8192), 64, search_fakes.DEVICE)
+    assert related_winners(store.database, search_fakes.DEVICE, TASK) == [CONFIGS[7], far]
+    (task,) = tune(make_job(), store).tasks
+    assert task.time_us == search_fakes.true_us(task.config)  # measured here, not the imported 1 us
+    measured = query.trials(store.database, config=CONFIGS[7], contender="ptxtune")
+    assert measured[0].outcome.time_us == search_fakes.true_us(CONFIGS[7])
