@@ -25,6 +25,7 @@ from ptxgen.source import KernelSource
 # log empty (seen with 13.0 on an H200, 2026-11-29): registers and spills would be unknown.
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--no-cache")
 """Options besides the arch, in order; part of every cache key."""
+LINE_INFO = ("--generate-line-info",)
 
 _INSTALL = "pip install 'nvidia-cuda-nvrtc>=13,<14' installs one that works without a CUDA toolkit."
 
@@ -55,8 +56,12 @@ class CompiledKernel:
     nvrtc: str
 
 
-def compile_source(source: KernelSource) -> CompiledKernel:
+def compile_source(source: KernelSource, line_info: bool = False) -> CompiledKernel:
     """Compiles a kernel for its arch.
+
+    Args:
+        source: the emitted kernel.
+        line_info: the PTX tells the source line of every instruction; the code is the same.
 
     Raises:
         ArchError: NVRTC cannot target the arch.
@@ -64,7 +69,7 @@ def compile_source(source: KernelSource) -> CompiledKernel:
     """
     check_arch(source.arch)
     start = time.perf_counter()
-    cubin, ptx, log = _run_nvrtc(source)
+    cubin, ptx, log = _run_nvrtc(source, LINE_INFO if line_info else ())
     compile_ms = (time.perf_counter() - start) * 1e3
     report = read_ptxas_log(log, source.entry)
     if report is None:
@@ -120,12 +125,12 @@ def check_arch(arch: str) -> None:
         )
 
 
-def _run_nvrtc(source: KernelSource) -> tuple[bytes, str, str]:
+def _run_nvrtc(source: KernelSource, extra: tuple[str, ...]) -> tuple[bytes, str, str]:
     """(cubin, PTX, log) of a source. Raises CompileError with the log."""
     name = f"{source.entry}.cu".encode()
     (program,) = _loaded(nvrtc.nvrtcCreateProgram, source.text.encode(), name, 0, [], [])
     try:
-        options = [f"--gpu-architecture={source.arch}".encode(), *(o.encode() for o in OPTIONS)]
+        options = [o.encode() for o in (f"--gpu-architecture={source.arch}", *OPTIONS, *extra)]
         status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
         if int(status) != 0:

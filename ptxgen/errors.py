@@ -1,5 +1,7 @@
 """The exception tree: every error a user can cause carries the value, the limit and the way out."""
 
+from typing import Any
+
 
 class PtxtuneError(Exception):
     """Base of all errors that are shown as one paragraph, without a traceback."""
@@ -70,7 +72,13 @@ class UnsupportedPtxError(PtxtuneError):
 
 
 class KernelFaultError(PtxtuneError):
-    """A kernel did on the interpreter what it must not do; the subclasses say what."""
+    """A kernel did on the interpreter what it must not do; the subclasses say what.
+
+    Attributes:
+        races: races seen before, as ptxgen.interp.Race; often the cause.
+    """
+
+    races: tuple[Any, ...] = ()
 
 
 class OutOfBoundsError(KernelFaultError):

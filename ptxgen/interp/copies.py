@@ -92,19 +92,17 @@ def _copy(d: Decoder, modifiers: tuple[str, ...]) -> Op:
     def effect(warp: Warp, mask: Lanes | None) -> None:
         lanes = warp.active(mask)
         indices = warp.cta.shared.check(shared_addresses(warp, to, mask), size)
-        values = _source_bytes(warp, source, mask, lanes, length, size)
-        warp.cta.shared.issue_copy(warp, warp.pc - 1, indices, size, lanes)
+        values = _source_bytes(warp, source, mask, length, size)
+        warp.cta.shared.issue_copy(warp, indices, size, lanes)
         warp.copies.issue(lanes, indices, values)
         warp.cta.record("async_copy", warp, indices, size)
 
     return Op(d.statement, "lsu", effect)
 
 
-def _source_bytes(
-    warp: Warp, source: Address, mask: Lanes | None, lanes: Lanes, length: int, size: int
-) -> Lanes:
+def _source_bytes(warp: Warp, source: Address, mask: Lanes | None, length: int, size: int) -> Lanes:
     """[lanes, size] bytes: what was read, and zeros behind it."""
-    addresses = source.lanes(warp, mask)
+    lanes, addresses = warp.active(mask), source.lanes(warp, mask)
     memory = warp.cta.memory
     if length >= 0:
         warp.require_clean(length, mask, "the size of a copy")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ptxgen.errors import DeadlockError
-from ptxgen.interp.api import Access, Launch, Race, RunOptions, SharedAccess
+from ptxgen.interp.api import Access, AccessKind, Launch, Race, RunOptions, SharedAccess
 from ptxgen.interp.barriers import Barriers
 from ptxgen.interp.global_memory import GlobalMemory
 from ptxgen.interp.program import Program
 from ptxgen.interp.registers import DTYPES, LANE_ID, LANES, SPECIALS, WARP_ID, Lanes, Registers
-from ptxgen.interp.shadow import RaceShadow
+from ptxgen.interp.shadow import Before, RaceShadow
 from ptxgen.interp.shared_memory import SHARED_BASE, SharedMemory
 from ptxgen.interp.warp import Warp
 
@@ -119,21 +119,21 @@ class Cta:
             f"{self.position}"
         )
 
-    def _race(
-        self, unit: int, warp: int, pc: int, second: Warp, second_pc: int, wrote: bool
-    ) -> None:
+    def _race(self, unit: int, before: Before, second: Warp) -> None:
+        warp, pc, wrote = before
+        second_pc = second.pc - 1
         key = (pc, second_pc, wrote)
         if key in self._tally.races or self._shadow is None:
             return
         pending = wrote and self._shadow.is_pending(unit)
-        kind = "copy" if pending else "write" if wrote else "read"
+        kind: AccessKind = "copy" if pending else "write" if wrote else "read"
         first = self._access(kind, warp, pc)
         now = self._access(self.program.shared_kind(second_pc), second.index, second_pc)
         self._tally.races[key] = Race(unit * self._shadow.unit, self.position, first, now)
 
-    def _access(self, kind: str, warp: int, pc: int) -> Access:
+    def _access(self, kind: AccessKind, warp: int, pc: int) -> Access:
         statement = self.program.ops[pc].statement
-        return Access(kind, warp, statement.line, statement.source_line, statement.text)  # type: ignore[arg-type]
+        return Access(kind, warp, statement.line, statement.source_line, statement.text)
 
     def _registers(self, launch: Launch, warp: int) -> Registers:
         """A warp's initial registers."""

@@ -27,7 +27,7 @@ HALF_TYPES = ("f16", "f16x2", "bf16", "bf16x2")
 
 Function = Callable[..., Lanes]
 
-# In FP64, rounded to the type afterwards. Sums go through odd_sum so that this is the only rounding.
+# In FP64, rounded to the type afterwards; odd_sum sees to it that this is the only rounding.
 _WIDE: dict[str, Function] = {
     "add": odd_sum,
     "sub": lambda a, b: odd_sum(a, -b),
@@ -87,7 +87,7 @@ def _half(opcode: str, kind: str, srcs: list[int]) -> Callable[[Registers], Lane
         compute = lambda *halves: narrow(wide(*(widen(half) for half in halves)))
 
     def run(r: Registers) -> Lanes:
-        result = compute(*(r[slot].view(np.uint16) for slot in srcs))
+        result: Lanes = compute(*(r[slot].view(np.uint16) for slot in srcs))
         return result.view(r[srcs[0]].dtype)
 
     return run
@@ -100,7 +100,7 @@ def _selection(
     if opcode in ("neg", "abs"):
 
         def flip(bits: Lanes) -> Lanes:
-            result = bits ^ sign if opcode == "neg" else bits & ~sign
+            result: Lanes = bits ^ sign if opcode == "neg" else bits & ~sign
             return result
 
         return flip

@@ -1,4 +1,4 @@
-"""GlobalMemory: named allocations with guard gaps; every access checked for bounds and alignment."""
+"""GlobalMemory: named buffers with guard gaps; every access checked for bounds and alignment."""
 
 from __future__ import annotations
 

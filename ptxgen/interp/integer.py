@@ -163,10 +163,7 @@ def shift(left: bool) -> Decode:
         def compute(r: list[Lanes]) -> Lanes:
             value = r[a].view(SIGNED[bits]) if arithmetic else r[a]
             clamped = np.minimum(r[amount], limit).astype(value.dtype)
-            if left:
-                result = value << clamped
-            else:
-                result = value >> clamped
+            result = value << clamped if left else value >> clamped
             if not arithmetic:
                 result = np.where(r[amount] > limit, value.dtype.type(0), result)
             return bits_of(result)

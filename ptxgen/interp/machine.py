@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from ptxgen.errors import StepLimitError
+from ptxgen.errors import KernelFaultError, StepLimitError
 from ptxgen.interp.api import Counts, Launch, RunOptions, RunReport, Schedule
 from ptxgen.interp.cta import Cta, Tally
 from ptxgen.interp.global_memory import GlobalMemory
@@ -38,7 +38,7 @@ def run(
 
     Raises:
         OutOfBoundsError, MisalignedError, UninitializedError, DivergenceError, DeadlockError,
-        StepLimitError: what the kernel did wrong, with its PTX line.
+        StepLimitError: what the kernel did wrong, with its PTX line and the races seen before.
         ValueError: the launch does not fit the program.
     """
     schedule, options = schedule or Schedule(), options or RunOptions()
@@ -47,8 +47,12 @@ def run(
             f"the kernel takes {len(program.registers.params)} arguments, not {len(launch.args)}"
         )
     tally = Tally(options, [0] * len(program.ops), [0] * len(program.ops))
-    with np.errstate(all="ignore"):
-        steps = _run_ctas(program, launch, memory, schedule, tally)
+    try:
+        with np.errstate(all="ignore"):
+            steps = _run_ctas(program, launch, memory, schedule, tally)
+    except KernelFaultError as error:
+        error.races = tuple(tally.races.values())
+        raise
     return RunReport(
         tuple(tally.races.values()), _counts(program, tally), tuple(tally.shared), steps
     )

@@ -34,18 +34,18 @@ def load_matrix(d: Decoder) -> Op:
     if len(dsts) != count:
         raise d.fail(f"{len(dsts)} registers for .{form[3]}")
     rows, everyone = 8 * count, np.full(8 * count, SEVERAL)
-    named = np.arange(LANES) < rows
+    named: Lanes = np.arange(LANES) < rows
 
     def effect(warp: Warp, mask: Lanes | None) -> None:
         warp.require_full(mask)
         addresses = address.lanes(warp, named)
-        words, missing = warp.cta.shared.read(warp, warp.pc - 1, addresses, 4, 4, everyone)
+        words, missing = warp.cta.shared.read(warp, addresses, 4, 4, everyone)
         warp.cta.record("shared_read", warp, addresses, 16)
         values = _fragments(words, count, transposed)
         # Poison is kept by word; transposed, by matrix: a row is spread over all lanes.
-        bad = None
+        bad: Lanes | None = None
         if missing is not None and transposed:
-            any_of = missing.reshape(count, LANES).any(axis=1)
+            any_of: Lanes = missing.reshape(count, LANES).any(axis=1)
             bad = np.repeat(any_of[:, None], LANES, axis=1)
         elif missing is not None:
             bad = missing.reshape(count, LANES)
@@ -74,7 +74,7 @@ def multiply_accumulate(d: Decoder) -> Op:
     a, b, c = d.src_vector(1, "b32"), d.src_vector(2, "b32"), d.src_vector(3, "f32")
     if (len(dsts), len(a), len(b), len(c)) != (4, 4, 2, 4):
         raise d.fail("its fragments have the wrong number of registers")
-    slots = set((*a, *b, *c))
+    slots = {*a, *b, *c}
 
     def effect(warp: Warp, mask: Lanes | None) -> None:
         warp.require_full(mask)

@@ -48,7 +48,8 @@ def _pack(d: Decoder, kind: str) -> Op:
     dst, srcs = d.dst(0, bits), d.src_vector(1, f"b{bits // count}")
 
     def compute(r: list[Lanes]) -> Lanes:
-        return np.stack([r[slot] for slot in srcs], axis=1).view(DTYPES[bits]).reshape(-1)
+        packed: Lanes = np.stack([r[slot] for slot in srcs], axis=1).view(DTYPES[bits])
+        return packed.reshape(-1)
 
     return pure(d.statement, "alu", [dst], srcs, compute)
 

@@ -1,10 +1,11 @@
-"""PTX text -> one entry's statements in order, with their lines. The only module that uses pyptx."""
+"""PTX text -> one entry's statements in order, with their lines; parsed by pyptx."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pyptx.ir import nodes
 from pyptx.parser import parse
@@ -13,7 +14,7 @@ from pyptx.parser.parser import ParseError
 
 from ptxgen.errors import UnsupportedPtxError
 
-Operand = nodes.Operand
+Operand: TypeAlias = nodes.Operand
 
 _LOC = re.compile(r"\s*\.loc\s+\d+\s+(\d+)\s+\d+(?:.*inlined_at\s+\d+\s+(\d+))?")
 _DEBUG = re.compile(r"\s*\.(loc|file)\b")
@@ -180,7 +181,7 @@ class _Reader:
 
     def _locate(self, raw: str) -> int:
         """Index of the next line with unread instructions that equals the statement's first."""
-        first = raw.split("\n")[0]
+        first = raw.split("\n", maxsplit=1)[0]
         while self._line < len(self._lines):
             if self._lines[self._line] == first and self._taken < _instructions_on(first):
                 self._taken += 1
@@ -191,7 +192,7 @@ class _Reader:
 
 def _instructions_on(line: str) -> int:
     """How many instructions start on a line."""
-    parts = (part.strip(" \t{}") for part in line.split("//")[0].split(";"))
+    parts = (part.strip(" \t{}") for part in line.split("//", maxsplit=1)[0].split(";"))
     return sum(1 for part in parts if part and not part.startswith("."))
 
 

@@ -40,17 +40,16 @@ def set_predicate(d: Decoder) -> Op:
     d.count(4 if boolean else 3)
     a, b = d.src(1, kind), d.src(2, kind)
     srcs, dsts = [a, b], _destinations(d)
-    if not boolean:
-        both = lambda r: (compare(r[a], r[b]), ~compare(r[a], r[b]))
-    else:
-        c, negated = _predicate(d, 3)
-        srcs.append(c)
-        combine = _COMBINE[boolean[0]]
+    combine = _COMBINE[boolean[0]] if boolean else None
+    c, negated = _predicate(d, 3) if boolean else (-1, False)
+    srcs += [c] if boolean else []
 
-        def both(r: Registers) -> tuple[Lanes, Lanes]:
-            hit = compare(r[a], r[b])
-            other = ~r[c] if negated else r[c]
-            return combine(hit, other), combine(~hit, other)
+    def both(r: Registers) -> tuple[Lanes, Lanes]:
+        hit = compare(r[a], r[b])
+        if combine is None:
+            return hit, ~hit
+        other = ~r[c] if negated else r[c]
+        return combine(hit, other), combine(~hit, other)
 
     if len(dsts) == 1:
         return pure(d.statement, "alu", dsts, srcs, lambda r: both(r)[0])

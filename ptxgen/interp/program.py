@@ -88,10 +88,7 @@ class Program:
         following: tuple[Callable[[Registers], None], ...] = ()
         for pc in range(len(self.ops) - 1, -1, -1):
             fast = self.ops[pc].fast
-            if fast is None or self.ops[pc].guard >= 0:
-                following = ()
-            else:
-                following = (fast, *following)
+            following = () if fast is None or self.ops[pc].guard >= 0 else (fast, *following)
             blocks[pc] = following
         return blocks
 

@@ -56,7 +56,8 @@ class RegisterFile:
         self._constants: dict[tuple[int, int], int] = {}
         self._variables = {variable.name for variable in entry.variables}
         self.params = [self._new(type_bits(kind)) for _, kind in entry.params]
-        self._params = {name: slot for (name, _), slot in zip(entry.params, self.params)}
+        names = (name for name, _ in entry.params)
+        self._params = dict(zip(names, self.params, strict=True))
 
     def _new(self, bits: int, value: int | None = None) -> int:
         if bits not in DTYPES:

@@ -62,7 +62,8 @@ def to_bf16(wide: Lanes) -> Lanes:
 def f32_bits_to_bf16(bits: Lanes) -> Lanes:
     """Bits of FP32 -> bits of BF16, to nearest even; not for NaN."""
     low = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return ((bits + low) >> np.uint32(16)).astype(np.uint16)
+    result: Lanes = ((bits + low) >> np.uint32(16)).astype(np.uint16)
+    return result
 
 
 def from_f16(bits: Lanes) -> Lanes:

@@ -18,8 +18,10 @@ PENDING = 1 << 30
 SEVERAL = -2
 """In place of a lane: more than one."""
 
-Report = Callable[[int, int, int, "Warp", int, bool], None]
-"""Told of a race: unit, warp and PC before, warp and PC now, whether the first was a write."""
+Before = tuple[int, int, bool]
+"""An earlier access: its warp, its PC and whether it was a write."""
+Report = Callable[[int, Before, "Warp"], None]
+"""Told of a race: unit, the earlier access and the warp that now runs the later one."""
 
 
 class RaceShadow:
@@ -52,9 +54,9 @@ class RaceShadow:
         units = first[:, None] + np.arange(count)
         return units.reshape(-1), np.repeat(lanes, count)
 
-    def read(self, warp: Warp, pc: int, units: Lanes, lanes: Lanes) -> None:
+    def read(self, warp: Warp, units: Lanes, lanes: Lanes) -> None:
         """A read; lanes of SEVERAL stand for the whole warp."""
-        self._after_writes(warp, pc, units, lanes)
+        self._after_writes(warp, units, lanes)
         me = warp.index
         again = self._r_sync[me, units] == warp.sync
         known = self._r_lane[me, units]
@@ -65,24 +67,24 @@ class RaceShadow:
             self._r_lane[me, units[shared]] = SEVERAL
         self._r_clock[me, units] = warp.clock[me]
         self._r_sync[me, units] = warp.sync
-        self._r_pc[me, units] = pc
+        self._r_pc[me, units] = warp.pc - 1
 
-    def write(self, warp: Warp, pc: int, units: Lanes, lanes: Lanes, pending: bool) -> None:
+    def write(self, warp: Warp, units: Lanes, lanes: Lanes, pending: bool) -> None:
         """A write, or the issue of a copy that lands at an unknown time until `landed`."""
-        self._after_writes(warp, pc, units, lanes)
+        self._after_writes(warp, units, lanes)
         me = warp.index
         late = self._r_clock[:, units] > warp.clock[:, None]
         if late.any():
             who, where = np.argwhere(late)[0]
             unit = int(units[where])
-            self._report(unit, int(who), int(self._r_pc[who, unit]), warp, pc, False)
+            self._report(unit, (int(who), int(self._r_pc[who, unit]), False), warp)
         own = (self._r_sync[me, units] == warp.sync) & (self._r_lane[me, units] != lanes)
         if own.any():
             unit = int(units[np.argmax(own)])
-            self._report(unit, me, int(self._r_pc[me, unit]), warp, pc, False)
+            self._report(unit, (me, int(self._r_pc[me, unit]), False), warp)
         self._w_warp[units] = me
         self._w_clock[units] = PENDING if pending else warp.clock[me]
-        self._w_pc[units] = pc
+        self._w_pc[units] = warp.pc - 1
         self._w_lane[units] = lanes
         self._w_sync[units] = warp.sync
 
@@ -96,7 +98,7 @@ class RaceShadow:
         """Whether the last write of a unit is a copy that was not waited for."""
         return bool(self._w_clock[unit] == PENDING)
 
-    def _after_writes(self, warp: Warp, pc: int, units: Lanes, lanes: Lanes) -> None:
+    def _after_writes(self, warp: Warp, units: Lanes, lanes: Lanes) -> None:
         writer = self._w_warp[units]
         late = self._w_clock[units] > warp.clock[writer]
         late |= (
@@ -107,4 +109,4 @@ class RaceShadow:
         if late.any():
             unit = int(units[np.argmax(late)])
             before, where = int(self._w_warp[unit]), int(self._w_pc[unit])
-            self._report(unit, before, where, warp, pc, True)
+            self._report(unit, (before, where, True), warp)

@@ -46,49 +46,44 @@ class SharedMemory:
         return indices
 
     def read(
-        self, warp: Warp, pc: int, addresses: Lanes, size: int, count: int, lanes: Lanes
+        self, warp: Warp, addresses: Lanes, size: int, count: int, lanes: Lanes
     ) -> tuple[Lanes, Lanes | None]:
         """([lanes, count] words, which of them hold bytes nobody wrote, or None)."""
         indices = self.check(addresses, size * count)
         if self._shadow:
             units, owners = self._shadow.units_of(indices, size * count, lanes)
-            self._shadow.read(warp, pc, units, owners)
+            self._shadow.read(warp, units, owners)
         missing = self._written.read(indices, size, count) != _WRITTEN[size]
         return self._data.read(indices, size, count), missing if missing.any() else None
 
     def write(
-        self,
-        warp: Warp,
-        pc: int,
-        addresses: Lanes,
-        values: Lanes,
-        size: int,
-        lanes: Lanes,
-        missing: Lanes | None,
+        self, warp: Warp, addresses: Lanes, values: Lanes, lanes: Lanes, missing: Lanes | None
     ) -> None:
         """Writes [lanes, count] words; those marked as missing count as unwritten again."""
-        indices = self.check(addresses, size * values.shape[1])
+        size = values.dtype.itemsize * values.shape[1]
+        indices = self.check(addresses, size)
         if self._shadow:
-            units, owners = self._shadow.units_of(indices, size * values.shape[1], lanes)
-            self._shadow.write(warp, pc, units, owners, pending=False)
-        self._put(indices, values, size, missing)
+            units, owners = self._shadow.units_of(indices, size, lanes)
+            self._shadow.write(warp, units, owners, pending=False)
+        self._put(indices, values, missing)
 
-    def issue_copy(self, warp: Warp, pc: int, indices: Lanes, nbytes: int, lanes: Lanes) -> None:
+    def issue_copy(self, warp: Warp, indices: Lanes, nbytes: int, lanes: Lanes) -> None:
         """A cp.async to these indices was issued: from now on others must keep off."""
         if self._shadow:
             units, owners = self._shadow.units_of(indices, nbytes, lanes)
-            self._shadow.write(warp, pc, units, owners, pending=True)
+            self._shadow.write(warp, units, owners, pending=True)
 
     def land_copy(self, warp: Warp, indices: Lanes, values: Lanes) -> None:
         """The copied bytes [lanes, nbytes] become visible to the issuing lanes."""
         size = values.shape[1]
         words = np.ascontiguousarray(values).view(np.uint32)
-        self._put(indices, words, 4, None)
+        self._put(indices, words, None)
         if self._shadow:
             units, _ = self._shadow.units_of(indices, size, indices)
             self._shadow.landed(warp, units)
 
-    def _put(self, indices: Lanes, values: Lanes, size: int, missing: Lanes | None) -> None:
+    def _put(self, indices: Lanes, values: Lanes, missing: Lanes | None) -> None:
+        size = values.dtype.itemsize
         self._data.write(indices, values, size)
         word = values.dtype.type(_WRITTEN[size])
         if missing is None:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from ptxgen.interp.warp import Warp
 
 _HINTS = frozenset(
-    "nc ca cg cs cv lu wb wt volatile relaxed acquire release weak cta gpu sys acq_rel "
-    "L1::evict_normal L1::evict_first L1::evict_last L1::evict_unchanged L1::no_allocate "
-    "L2::64B L2::128B L2::256B shared::cta".split()
+    ["nc", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "shared::cta"]
+    + ["volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "cta", "gpu", "sys"]
+    + [f"L1::{hint}" for hint in ("evict_normal", "evict_first", "evict_last")]
+    + ["L1::evict_unchanged", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B"]
 )
+"""Modifiers that say where to cache or how to order; here memory is coherent and in order."""
 _WINDOW_END = SHARED_WINDOW + (1 << 24)
 
 
@@ -66,7 +68,7 @@ def shared_addresses(warp: Warp, address: Address, mask: Lanes | None) -> Lanes:
 class _Form(NamedTuple):
     space: str
     kind: str
-    count: int
+    vector: int
 
 
 def _form(d: Decoder) -> _Form:
@@ -94,8 +96,8 @@ def load(d: Decoder) -> Op:
     d.count(2)
     size = type_bits(form.kind) // 8
     dsts = [d.registers.destination(item, d.statement) for item in d.vector(0)]
-    if len(dsts) != form.count:
-        raise d.fail(f"{len(dsts)} registers for .v{form.count}")
+    if len(dsts) != form.vector:
+        raise d.fail(f"{len(dsts)} registers for .v{form.vector}")
     address = address_of(d, 1, form.space == "shared")
     widen = [_extension(d, form.kind, slot) for slot in dsts]
 
@@ -104,12 +106,10 @@ def load(d: Decoder) -> Op:
         addresses, space = _resolve(warp, address.lanes(warp, mask), form.space)
         missing = None
         if space == "shared":
-            values, missing = warp.cta.shared.read(
-                warp, warp.pc - 1, addresses, size, form.count, lanes
-            )
+            values, missing = warp.cta.shared.read(warp, addresses, size, form.vector, lanes)
         else:
-            values = warp.cta.memory.read(addresses, size, form.count)
-        warp.cta.record(f"{space}_read", warp, addresses, size * form.count)
+            values = warp.cta.memory.read(addresses, size, form.vector)
+        warp.cta.record(f"{space}_read", warp, addresses, size * form.vector)
         for index, (slot, extend) in enumerate(zip(dsts, widen, strict=True)):
             bad = None if missing is None else _spread(missing[:, index], lanes, mask)
             warp.set(slot, _spread(extend(values[:, index]), lanes, mask), mask, bad)
@@ -126,7 +126,7 @@ def store(d: Decoder) -> Op:
     # An immediate of a byte store has no 8-bit register; 16 bits hold it.
     kind = form.kind if bits > 8 else "b16"
     srcs = [d.registers.source(item, kind, d.statement) for item in d.vector(1)]
-    if len(srcs) != form.count or any(d.registers.bits(slot) < bits for slot in srcs):
+    if len(srcs) != form.vector or any(d.registers.bits(slot) < bits for slot in srcs):
         raise d.fail("its registers do not fit its type")
     dtype = np.uint8 if bits == 8 else DTYPES[bits]
 
@@ -139,12 +139,12 @@ def store(d: Decoder) -> Op:
             if warp.poison and warp.poison_of(srcs) is not None:
                 clean = np.zeros(LANES, dtype=np.bool_)
                 missing = np.stack([warp.poison.get(s, clean)[lanes] for s in srcs], axis=1)
-            warp.cta.shared.write(warp, warp.pc - 1, addresses, values, bits // 8, lanes, missing)
+            warp.cta.shared.write(warp, addresses, values, lanes, missing)
         else:
             for slot in srcs:
                 warp.require_clean(slot, mask, "a store to global memory")
             warp.cta.memory.store(addresses, values, bits // 8)
-        warp.cta.record(f"{space}_write", warp, addresses, bits // 8 * form.count)
+        warp.cta.record(f"{space}_write", warp, addresses, bits // 8 * form.vector)
 
     return Op(d.statement, "lsu", effect)
 
