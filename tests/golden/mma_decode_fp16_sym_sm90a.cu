@@ -16,7 +16,6 @@ enum : int { BLOCK_M = 8 };  // tokens of the CTA's tile
 enum : int { BLOCK_N = 32 };  // output features of the CTA's tile
 enum : int { BLOCK_K = 1024 };  // inputs of a stage
 enum : int { WARP_M = 8 };  // tokens of a warp's tile
-enum : int { WARP_N = 32 };  // output features of a warp's tile
 enum : int { WARP_K = 128 };  // inputs of a stage that a warp consumes
 enum : int { WARPS_N = 1 };
 enum : int { WARPS_K = 8 };  // warps that split a stage along K
@@ -40,6 +39,29 @@ enum : int { GROUP_STEPS = 8 };  // k16 steps of a group
 enum : int { META_OFFSET = 16384 };  // scales and zero points in a slot
 enum : int { META_BYTES = 64 };  // of a warp's tile and block
 enum : int { ROW_BLOCK_SCALE_BYTES = 32 };
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
+__device__ __forceinline__ void cp_async_wait_0() {
+  asm volatile("cp.async.wait_group 0;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
+__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(row)
+      : "memory");
+}
+
+// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 
 // PTX ISA: Data Movement and Conversion Instructions: cp.async
 __device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
@@ -73,14 +95,6 @@ __device__ __forceinline__ void cp_async_commit() {
       : "memory");
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
-__device__ __forceinline__ void cp_async_wait_0() {
-  asm volatile("cp.async.wait_group 0;"
-      :
-      :
-      : "memory");
-}
-
 // PTX ISA: Data Movement and Conversion Instructions: cvta
 __device__ __forceinline__ u32 shared_address(const void* p) {
   u32 a;
@@ -108,14 +122,6 @@ __device__ __forceinline__ u32 ld_shared_u32(u32 src) {
   return d;
 }
 
-// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
-__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(row)
-      : "memory");
-}
-
 // PTX ISA: Logic and Shift Instructions: lop3
 __device__ __forceinline__ u32 pick_low(u32 value) {
   u32 d;
@@ -141,13 +147,6 @@ __device__ __forceinline__ u32 sub2(u32 a, u32 b) {
       : "=r"(d)
       : "r"(a), "r"(b));
   return d;
-}
-
-// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
-__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: cvt
@@ -204,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
               const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
               int m, long long ldx, long long ldy) {
-  extern __shared__ __align__(128) u8 smem[];
+  extern __shared__ __align__(1024) u8 smem[];
   const u8* x = (const u8*)x_arg;
   const u8* packed = (const u8*)packed_arg;
 
@@ -226,7 +225,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   u64 row_block_offset[ROW_BLOCKS];
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-    const int row_block = (blockIdx.y * WARPS_N + warp_n) * ROW_BLOCKS + rb;
+    const int row_block = (int)blockIdx.y * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
     row_block_offset[rb] = (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + (row_block % 4) * 1024;
   }
   const u32 warp_slot = warp_n * WARPS_K + warp_k;
@@ -268,7 +267,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
         for (int first = 0; first < ROW_BLOCKS * (ROW_BLOCK_SCALE_BYTES / 16); first += 32) {
           const int c = first + lane;
           if (c < ROW_BLOCKS * (ROW_BLOCK_SCALE_BYTES / 16)) {
-            const int rb = c / (ROW_BLOCK_SCALE_BYTES / 16), row_block = (blockIdx.y * WARPS_N + warp_n) * ROW_BLOCKS + rb;
+            const int rb = c / (ROW_BLOCK_SCALE_BYTES / 16), row_block = (int)blockIdx.y * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
             const u8* from = block + (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + WEIGHT_BYTES
                 + (row_block % 4) * ROW_BLOCK_SCALE_BYTES + c % (ROW_BLOCK_SCALE_BYTES / 16) * 16;
             cp_async_16(meta + c * 16, from);
@@ -387,7 +386,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int token = warp_m * WARP_M + t * 8 + lane % 4 * 2 + i % 2;
-        const int feature = warp_n * WARP_N + rb * 16 + lane / 4 + i / 2 * 8;
+        const int feature = (warp_n * ROW_BLOCKS + rb) * 16 + lane / 4 + i / 2 * 8;
         tile[(warp_k * BLOCK_M + token) * TILE_ROW + feature] = acc[rb][t][i];
       }
   __syncthreads();

@@ -16,7 +16,6 @@ enum : int { BLOCK_M = 2 };  // tokens of the CTA's tile
 enum : int { BLOCK_N = 16 };  // output features of the CTA's tile
 enum : int { BLOCK_K = 512 };  // inputs of a stage
 enum : int { WARP_M = 2 };  // tokens of a warp's tile
-enum : int { WARP_N = 16 };  // output features of a warp's tile
 enum : int { WARP_K = 256 };  // inputs of a stage that a warp consumes
 enum : int { WARPS_N = 1 };
 enum : int { WARPS_K = 2 };  // warps that split a stage along K
@@ -35,6 +34,29 @@ enum : int { FRAGMENTS = 4 };  // 512-byte fragments of a warp in a stage
 enum : int { X_OFFSET = 4096 };  // activations in a slot
 enum : int { STAGE_BYTES = 6144 };  // of a slot
 enum : u64 { TABLE_OFFSET = 8388608 };  // scales of the whole-K groups
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
+__device__ __forceinline__ void cp_async_wait_2() {
+  asm volatile("cp.async.wait_group 2;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
+__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(row)
+      : "memory");
+}
+
+// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 
 // PTX ISA: Data Movement and Conversion Instructions: cp.async
 __device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
@@ -68,14 +90,6 @@ __device__ __forceinline__ void cp_async_commit() {
       : "memory");
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
-__device__ __forceinline__ void cp_async_wait_2() {
-  asm volatile("cp.async.wait_group 2;"
-      :
-      :
-      : "memory");
-}
-
 // PTX ISA: Data Movement and Conversion Instructions: cvta
 __device__ __forceinline__ u32 shared_address(const void* p) {
   u32 a;
@@ -100,14 +114,6 @@ __device__ __forceinline__ u32 ld_global_nc_u8(const void* src) {
       : "=r"(d)
       : "l"(src));
   return d;
-}
-
-// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
-__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(row)
-      : "memory");
 }
 
 // PTX ISA: Logic and Shift Instructions: lop3
@@ -135,13 +141,6 @@ __device__ __forceinline__ u32 sub2(u32 a, u32 b) {
       : "=r"(d)
       : "r"(a), "r"(b));
   return d;
-}
-
-// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
-__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: cvt
@@ -191,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
               const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
               int m, long long ldx, long long ldy) {
-  extern __shared__ __align__(128) u8 smem[];
+  extern __shared__ __align__(1024) u8 smem[];
   const u8* x = (const u8*)x_arg;
   const u8* packed = (const u8*)packed_arg;
 
@@ -213,7 +212,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   u64 row_block_offset[ROW_BLOCKS];
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-    const int row_block = (blockIdx.y * WARPS_N + warp_n) * ROW_BLOCKS + rb;
+    const int row_block = (int)blockIdx.y * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
     row_block_offset[rb] = (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + (row_block % 4) * 1024;
   }
   const u32 warp_slot = warp_n * WARPS_K + warp_k;
@@ -235,7 +234,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   u32 zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];  // one zero point serves the whole K
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-    const int row_block = min((int)(blockIdx.y * WARPS_N + warp_n) * ROW_BLOCKS + rb, STRIPS * 4 - 1);
+    const int row_block = min((int)blockIdx.y * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb), STRIPS * 4 - 1);
     const u32 zeros = ld_global_nc_u8(packed + TABLE_OFFSET + STRIPS * 128 + row_block * 8 + lane / 4);
     zero_0[rb] = 0x64006400 + (zeros & 15) * 0x00010001;
     zero_8[rb] = 0x54005400 + (zeros >> 4) * 0x00100010;
@@ -322,7 +321,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   // ---- one scale a feature ----------------------------------------------------------------------
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-    const int row_block = min((int)(blockIdx.y * WARPS_N + warp_n) * ROW_BLOCKS + rb, STRIPS * 4 - 1);
+    const int row_block = min((int)blockIdx.y * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb), STRIPS * 4 - 1);
     float scale_0, scale_8;
     unpack_to_float(scale_0, scale_8,
                     ld_global_nc_u32(packed + TABLE_OFFSET + row_block * 32 + lane / 4 * 4));
@@ -344,7 +343,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int token = warp_m * WARP_M + t * 8 + lane % 4 * 2 + i % 2;
-        const int feature = warp_n * WARP_N + rb * 16 + lane / 4 + i / 2 * 8;
+        const int feature = (warp_n * ROW_BLOCKS + rb) * 16 + lane / 4 + i / 2 * 8;
         if (token < BLOCK_M) tile[(warp_k * BLOCK_M + token) * TILE_ROW + feature] = acc[rb][t][i];
       }
   __syncthreads();

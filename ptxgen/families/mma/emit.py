@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from ptxgen.arch import ArchSpec
 from ptxgen.errors import ConfigError
@@ -16,6 +17,15 @@ from ptxgen.ptx.instruction import Instruction, render_all
 from ptxgen.ptx.mma import mma_m16n8k16
 from ptxgen.source import ENTRY, KernelSource, LaunchPlan
 from ptxgen.weights.layout import BLOCK_K, LAYOUT_VERSION, WEIGHT_BYTES
+
+ABOUT = """\
+// Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
+// through a ring of {num_stages} cp.async stages in shared memory.
+"""
+
+WAIT = (
+    "  wait_for_previous();  // x, y and the workspace belong to the previous kernel until here\n"
+)
 
 TYPES = """\
 typedef unsigned char u8;
@@ -34,16 +44,49 @@ def emit(problem: Problem, config: MmaConfig, arch: ArchSpec) -> KernelSource:
     if reasons:
         raise ConfigError(f"{config.key()} is illegal for {problem.key()}: {'; '.join(reasons)}.")
     shape = Shape(problem, config)
+    trigger = trigger_calls(shape, arch)
+    parts = KernelParts(
+        about=ABOUT.format(num_stages=config.num_stages),
+        instructions=_instructions(shape, arch),
+        setup=compute.setup(shape),
+        consume=compute.consume(shape),
+        main_loop=_main_loop(shape, arch, trigger["drained"]),
+    )
+    return assemble(shape, arch, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelParts:
+    """What differs between the families that share loads, dequantization and epilogue.
+
+    Attributes:
+        about: comment lines that explain the kernel.
+        instructions: PTX of setup, consume and main loop; of the shared parts it is added.
+        setup: text before the main loop.
+        consume: text of the lambda consume(slot).
+        main_loop: text of prologue and main loop.
+    """
+
+    about: str
+    instructions: list[Instruction]
+    setup: str
+    consume: str
+    main_loop: str
+
+
+def assemble(shape: Shape, arch: ArchSpec, parts: KernelParts) -> KernelSource:
+    """The whole translation unit, and how it is launched."""
+    instructions = [*parts.instructions, *_shared_instructions(shape, arch)]
     code = "\n".join(
         [
-            render_all(_instructions(shape, arch), arch),
+            render_all(instructions, arch),
             "",
             dequant.device_function(shape),
             "",
-            _kernel(shape, arch),
+            _kernel(shape, arch, parts),
         ]
     )
-    text = "\n".join([_header(shape, arch), TYPES, _constants(shape, code), code])
+    text = "\n".join([_header(shape, arch, parts.about), TYPES, _constants(shape, code), code])
     return KernelSource(text=text, arch=arch.name, plan=plan(shape, arch))
 
 
@@ -60,16 +103,14 @@ def plan(shape: Shape, arch: ArchSpec) -> LaunchPlan:
     )
 
 
-def _header(shape: Shape, arch: ArchSpec) -> str:
+def _header(shape: Shape, arch: ArchSpec, about: str) -> str:
     return f"""\
 // ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
 // problem: {shape.problem.key()}
 // config:  {shape.config.key()}
 // target:  {arch.name}; packed layout version {LAYOUT_VERSION}
 //
-// Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
-// through a ring of {shape.config.num_stages} cp.async stages in shared memory.
-"""
+{about}"""
 
 
 def _constants(shape: Shape, code: str) -> str:
@@ -102,7 +143,7 @@ def _constants(shape: Shape, code: str) -> str:
         ("WEIGHT_BYTES", WEIGHT_BYTES, "weights of a block; scales and zero points follow"),
         ("BLOCK_BYTES", layout.block_bytes, "of a block"),
         ("FRAGMENTS", shape.fragments, "512-byte fragments of a warp in a stage"),
-        ("X_OFFSET", shape.weight_stage_bytes + shape.meta_stage_bytes, "activations in a slot"),
+        ("X_OFFSET", shape.x_offset, "activations in a slot"),
         ("STAGE_BYTES", shape.stage_bytes, "of a slot"),
     ]
     if groups:
@@ -129,12 +170,18 @@ def _constants(shape: Shape, code: str) -> str:
 
 
 def _instructions(shape: Shape, arch: ArchSpec) -> list[Instruction]:
+    used = [cp_async.cp_async_wait(shape.config.num_stages - 2), shared.ldmatrix(4)]
+    if shape.token_tiles > 1 and shape.token_tiles % 2:
+        used.append(shared.ldmatrix(2))
+    return [*used, mma_m16n8k16(shape.problem.dtype)]
+
+
+def _shared_instructions(shape: Shape, arch: ArchSpec) -> list[Instruction]:
     used = [
         cp_async.cp_async_16(),
         cp_async.cp_async_16_zfill(),
         cp_async.cp_async_8_zfill(),
         cp_async.cp_async_commit(),
-        cp_async.cp_async_wait(shape.config.num_stages - 2),
         shared.shared_address(),
         shared.ld_shared_v4(),
     ]
@@ -144,24 +191,20 @@ def _instructions(shape: Shape, arch: ArchSpec) -> list[Instruction]:
         used.append(shared.ld_shared_u8())
     if shape.problem.whole_k and shape.problem.zero == "int":
         used.append(global_memory.ld_global_nc_u8())
-    used.append(shared.ldmatrix(4))
-    if shape.token_tiles > 1 and shape.token_tiles % 2:
-        used.append(shared.ldmatrix(2))
-    used += [*dequant.instructions(shape, arch), mma_m16n8k16(shape.problem.dtype)]
-    used += epilogue.instructions(shape)
+    used += [*dequant.instructions(shape, arch), *epilogue.instructions(shape)]
     if arch.has_pdl:
         used += [launch_control.launch_dependents(), launch_control.wait_for_previous()]
     return used
 
 
-def _kernel(shape: Shape, arch: ArchSpec) -> str:
-    trigger = _trigger(shape, arch)
+def _kernel(shape: Shape, arch: ArchSpec, parts: KernelParts) -> str:
+    trigger = trigger_calls(shape, arch)
     return f"""\
 extern "C" __global__ void __launch_bounds__(THREADS, {shape.config.min_ctas})
 {ENTRY}(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
               const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
               int m, long long ldx, long long ldy) {{
-  extern __shared__ __align__(128) u8 smem[];
+  extern __shared__ __align__(1024) u8 smem[];
   const u8* x = (const u8*)x_arg;
   const u8* packed = (const u8*)packed_arg;
 {"  const u8* bias = (const u8*)bias_arg;" if shape.problem.bias else ""}
@@ -174,19 +217,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, {shape.config.min_ctas})
   {trigger["start"]}
 
 {loads.setup(shape)}
-{compute.setup(shape)}
+{parts.setup}
 {loads.load_weights(shape)}
 {loads.load_x(shape)}
   float acc[ROW_BLOCKS][TOKEN_TILES][4] = {{}};
 
-{compute.consume(shape)}
-{_main_loop(shape, arch, trigger["drained"])}
+{parts.consume}
+{parts.main_loop}
   {trigger["end"]}
 {epilogue.epilogue(shape)}}}
 """
 
 
-def _trigger(shape: Shape, arch: ArchSpec) -> dict[str, str]:
+def trigger_calls(shape: Shape, arch: ArchSpec) -> dict[str, str]:
     """The call that lets the next kernel start, at the place that the config says."""
     places = dict.fromkeys(("start", "drained", "end"), "")
     if arch.has_pdl:
@@ -196,10 +239,9 @@ def _trigger(shape: Shape, arch: ArchSpec) -> dict[str, str]:
 
 def _main_loop(shape: Shape, arch: ArchSpec, drained: str) -> str:
     barrier = "__syncwarp();" if shape.private else "__syncthreads();"
-    wait = "  wait_for_previous();  // x, y and the workspace belong to the previous kernel until here\n"
     return f"""\
   // ---- prologue: fill all slots but one ----------------------------------------------------------
-{_prologue(shape, wait if arch.has_pdl else "")}
+{prologue(shape, WAIT if arch.has_pdl else "", 1)}
   // ---- main loop: one slot is consumed while the others are in flight ----------------------------
   u32 slot = 0, free_slot = (STAGES - 1) * STAGE_BYTES;
   for (int stage = 0; stage < num_stages; ++stage) {{
@@ -217,8 +259,9 @@ def _main_loop(shape: Shape, arch: ArchSpec, drained: str) -> str:
 """
 
 
-def _prologue(shape: Shape, wait: str) -> str:
-    loop = "  for (int stage = 0; stage < STAGES - 1; ++stage) {\n"
+def prologue(shape: Shape, wait: str, unfilled: int) -> str:
+    """Fills all slots but the last `unfilled` ones; `wait` is where the previous kernel must be over."""
+    loop = f"  for (int stage = 0; stage < STAGES - {unfilled}; ++stage) {{\n"
     guard = "    if (stage < num_stages) "
     weights = guard + "load_weights(stage, stage * STAGE_BYTES);\n"
     x = guard + "load_x(stage, stage * STAGE_BYTES);\n"

@@ -39,7 +39,7 @@ def _whole_k_scale(shape: Shape) -> str:
   // ---- one scale a feature ----------------------------------------------------------------------
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-    const int row_block = min((int)(blockIdx.y * WARPS_N + warp_n) * ROW_BLOCKS + rb, STRIPS * 4 - 1);
+    const int row_block = min((int)blockIdx.y * (BLOCK_N / 16) + ROW_BLOCK_TEXT, STRIPS * 4 - 1);
     float scale_0, scale_8;
     unpack_to_float(scale_0, scale_8,
                     ld_global_nc_u32(packed + TABLE_OFFSET + row_block * 32 + lane / 4 * 4));
@@ -49,7 +49,7 @@ def _whole_k_scale(shape: Shape) -> str:
       acc[rb][t][2] *= scale_8, acc[rb][t][3] *= scale_8;
     }
   }
-"""
+""".replace("ROW_BLOCK_TEXT", shape.row_block_text)
 
 
 def _to_shared(shape: Shape) -> str:
@@ -66,7 +66,7 @@ def _to_shared(shape: Shape) -> str:
 #pragma unroll
       for (int i = 0; i < 4; ++i) {{
         const int token = warp_m * WARP_M + t * 8 + lane % 4 * 2 + i % 2;
-        const int feature = warp_n * WARP_N + rb * 16 + lane / 4 + i / 2 * 8;
+        const int feature = {shape.row_block_text} * 16 + lane / 4 + i / 2 * 8;
         {guard}tile[(warp_k * BLOCK_M + token) * TILE_ROW + feature] = acc[rb][t][i];
       }}
   __syncthreads();

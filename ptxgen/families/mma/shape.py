@@ -83,6 +83,11 @@ class Shape:
         return 4 * self.row_blocks * self.token_tiles * sets
 
     @property
+    def row_block_text(self) -> str:
+        """C++ expression of a warp's row block rb, counted in its CTA's tile."""
+        return "(warp_n * ROW_BLOCKS + rb)"
+
+    @property
     def private(self) -> bool:
         """True where no warp shares activations with another, so that no CTA barrier is needed."""
         return self.warps_m == 1 and self.warps_n == 1
@@ -131,9 +136,13 @@ class Shape:
         return 2 * self.config.block_m * self.config.block_k
 
     @property
+    def x_offset(self) -> int:
+        """Where the activations of a slot start."""
+        return self.weight_stage_bytes + self.meta_stage_bytes
+
+    @property
     def stage_bytes(self) -> int:
-        raw = self.weight_stage_bytes + self.meta_stage_bytes + self.x_stage_bytes
-        return _ceil_div(raw, 128) * 128
+        return _ceil_div(self.x_offset + self.x_stage_bytes, 128) * 128
 
     @property
     def reduction_bytes(self) -> int:
