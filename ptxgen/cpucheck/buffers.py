@@ -1,0 +1,116 @@
+"""Device buffers of a check: guarded, poisoned, with strides longer than their rows.
+
+Whatever a kernel must not read is NaN, whatever it must not write is watched: rows of x and y end in
+padding, partial sums and the output start as NaN, and the interpreter stops any access outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ptxgen.check import POISON
+from ptxgen.cpucheck.reduced import Case
+from ptxgen.interp import GlobalMemory, Launch
+from ptxgen.reference import ProblemData
+from ptxgen.source import LaunchPlan
+from ptxgen.weights.pack import pack
+from ptxgen.weights.quantize import TORCH_DTYPES
+
+X_PAD = 8
+Y_PAD = 4
+"""Elements between two rows; the launch contract asks for strides of multiples of these."""
+
+Halves = NDArray[np.uint16]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """The memory of one launch and how the kernel is told about it."""
+
+    case: Case
+    memory: GlobalMemory
+    launch: Launch
+    counter_bytes: int
+
+    @classmethod
+    def create(cls, case: Case, plan: LaunchPlan, data: ProblemData, packed: Tensor) -> Buffers:
+        """Fresh memory with the inputs in it.
+
+        Args:
+            case: what is run.
+            plan: of its kernel.
+            data: its inputs.
+            packed: the packed weights.
+        """
+        memory, problem, m = GlobalMemory(), case.problem, case.m
+        x = memory.allocate("x", _rows(halves(data.x), X_PAD), readonly=True)
+        weights = memory.allocate("packed", packed.numpy(), readonly=True)
+        bias = 0
+        if data.bias is not None:
+            bias = memory.allocate("bias", halves(data.bias), readonly=True)
+        blank = np.full((m, problem.n), POISON, dtype=np.uint16)
+        y = memory.allocate("y", _rows(blank, Y_PAD))
+        workspace = 0
+        if plan.workspace_bytes(m):
+            workspace = memory.allocate("workspace", _workspace(plan, m))
+        args = (x, weights, bias, y, workspace, m, problem.k + X_PAD, problem.n + Y_PAD)
+        launch = Launch(plan.grid(m), (plan.threads, 1, 1), plan.smem_bytes, args)
+        return cls(case, memory, launch, plan.counter_bytes(m))
+
+    def output(self) -> Tensor:
+        """y [m, n] in the problem's dtype."""
+        bits = self._y_rows()[:, : self.case.problem.n]
+        dtype = TORCH_DTYPES[self.case.problem.dtype]
+        return torch.from_numpy(bits.astype(np.int16)).view(dtype)
+
+    def unwritten(self) -> int:
+        """Outputs that are still poison."""
+        return int((self._y_rows()[:, : self.case.problem.n] == POISON).sum())
+
+    def damaged(self) -> int:
+        """Elements between the rows of y that are no longer poison."""
+        return int((self._y_rows()[:-1, self.case.problem.n :] != POISON).sum())
+
+    def open_counters(self) -> int:
+        """Tile counters that the launch did not leave at zero for the next one."""
+        if not self.counter_bytes:
+            return 0
+        head = self.memory.array("workspace")[: self.counter_bytes]
+        return int(np.count_nonzero(head.view(np.uint32)))
+
+    def _y_rows(self) -> Halves:
+        """All rows of y with their padding; the last one's padding does not exist and is poison."""
+        n = self.case.problem.n
+        flat: Halves = self.memory.array("y")
+        padded = np.concatenate((flat, np.full(Y_PAD, POISON, dtype=np.uint16)))
+        return padded.reshape(self.case.m, n + Y_PAD)
+
+
+def packed_weights(case: Case, data: ProblemData) -> Tensor:
+    """The packed weights of a case's data."""
+    return pack(data.weight, case.problem)
+
+
+def halves(tensor: Tensor) -> Halves:
+    """The bits of a 16-bit float tensor."""
+    bits: Halves = tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
+    return bits
+
+
+def _rows(values: Halves, pad: int) -> Halves:
+    """Rows with poison between them; the last row ends where its values end."""
+    padded = np.pad(values, ((0, 0), (0, pad)), constant_values=POISON).reshape(-1)
+    ended: Halves = padded[: padded.size - pad]
+    return ended
+
+
+def _workspace(plan: LaunchPlan, m: int) -> NDArray[np.uint8]:
+    """Zero counters, then partial sums of all ones bits, which are NaN."""
+    filled = np.full(plan.workspace_bytes(m), 0xFF, dtype=np.uint8)
+    filled[: plan.counter_bytes(m)] = 0
+    return filled
