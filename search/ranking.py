@@ -25,6 +25,8 @@ CLIMBS = 6
 
 CLIMBERS = 8
 
+MODEL_SEEDS = 12
+
 
 def gpu_spec_of(device: DeviceRecord) -> GpuSpec:
     """A device's ceilings as the model needs them; the table's, or a guess, where none exist."""
@@ -85,6 +87,13 @@ class Ranker:
                     break
                 found.update((item.key(), item) for item in near)
         return self._sorted(found.values())[:count]
+
+    def seeds(self, space: Space, seed: int = 0) -> list[KernelConfig]:
+        """The configs to start a search with, best first."""
+        model = self.best(space, 8 * MODEL_SEEDS, seed)
+        # Of configs that the model cannot tell apart one is enough to start with.
+        distinct = {round(self.predicted_us(config), 3): config for config in reversed(model)}
+        return list(reversed(distinct.values()))[:MODEL_SEEDS]
 
     def _sorted(self, configs: Iterable[KernelConfig]) -> list[KernelConfig]:
         finite = (item for item in configs if math.isfinite(self.predicted_us(item)))

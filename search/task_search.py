@@ -24,7 +24,6 @@ UNRUN = frozenset({Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT,
 STOP_ABOVE = 2.0
 """Timing of a candidate stops early above this many times the best time (TileLang uses 2)."""
 
-MODEL_SEEDS = 12
 NEIGHBOUR_SEEDS = 8
 RELATED_SEEDS = 4
 
@@ -153,10 +152,7 @@ class TaskSearch:
         related = related_winners(context.store.database, context.device, self._task)
         legal = [config for config in related if config in self._space]
         ranker = Ranker(self._task, context.arch, gpu_spec_of(context.device), context.families)
-        model = ranker.best(self._space, 8 * MODEL_SEEDS, context.job.seed)
-        # Of configs that the model cannot tell apart one is enough to start with.
-        distinct = {round(ranker.predicted_us(config), 3): config for config in reversed(model)}
-        seeds = list(reversed(distinct.values()))[:MODEL_SEEDS]
+        seeds = ranker.seeds(self._space, context.job.seed)
         known = [*self.neighbours[:NEIGHBOUR_SEEDS], *legal[:RELATED_SEEDS]]
         return [self.default, *known, *seeds]
 

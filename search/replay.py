@@ -1,0 +1,256 @@
+"""Replay: recorded trials in place of a GPU, so that searches are run and compared offline.
+
+`simulate` drives a sampler alone, in milliseconds a trial; `create` makes an evaluator for
+GpuWorker, so that the whole tuner runs on recorded trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from db.records import DeviceRecord
+from db.trial_file import Environment, TrialFile, read_trials
+from db.trial_rows import SharedTrial
+from ptxgen.arch import ArchSpec, arch_of_capability
+from ptxgen.config import KernelConfig, Scalar
+from ptxgen.errors import TrialFileError
+from ptxgen.families import FAMILIES
+from ptxgen.families.base import Family
+from ptxgen.outcome import Outcome, Status
+from ptxgen.problem import Problem
+from ptxgen.source import KernelSource, LaunchPlan
+from search.evaluator import Candidate, EvaluateRequest, FinalsRequest
+from search.events import Task
+from search.ranking import Ranker, gpu_spec_of
+from search.samplers import Sampler, SamplerName
+from search.space import Space
+
+
+class LimitedFamily:
+    """A family of which only some configs are offered: a space small enough to exhaust.
+
+    Args:
+        base: the family.
+        configs: what is offered, by (problem key, M); the default of another pair is the base's.
+    """
+
+    def __init__(
+        self, base: Family, configs: Mapping[tuple[str, int], Sequence[KernelConfig]]
+    ) -> None:
+        self._base = base
+        self._configs = configs
+        self.name = base.name
+        self.config_type = base.config_type
+        self.emitter_version = base.emitter_version
+
+    def knobs(self) -> dict[str, tuple[Scalar, ...]]:
+        return self._base.knobs()
+
+    def violations(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> list[str]:
+        return self._base.violations(problem, config, arch)
+
+    def candidates(self, problem: Problem, arch: ArchSpec, m: int) -> Iterator[KernelConfig]:
+        for config in self._offered(problem, m):
+            if not self._base.violations(problem, config, arch):
+                yield config
+
+    def default_config(
+        self, problem: Problem, arch: ArchSpec, m: int, num_sms: int
+    ) -> KernelConfig:
+        """The base's default, or what is offered and differs from it in the fewest knobs."""
+        wanted = self._base.default_config(problem, arch, m, num_sms)
+        offered = list(self.candidates(problem, arch, m))
+        return min(
+            offered or [wanted], key=lambda config: (_differing(config, wanted), config.key())
+        )
+
+    def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
+        return self._base.plan(problem, config, arch)
+
+    def emit(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> KernelSource:
+        return self._base.emit(problem, config, arch)
+
+    def _offered(self, problem: Problem, m: int) -> Sequence[KernelConfig]:
+        found = self._configs.get((problem.key(), m), ())
+        return [config for config in found if config.family == self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The trials of one environment, by task.
+
+    Attributes:
+        environment: device and toolchain.
+        tasks: task -> config key -> its trial.
+    """
+
+    environment: Environment
+    tasks: dict[Task, dict[str, SharedTrial]]
+
+    @property
+    def device(self) -> DeviceRecord:
+        return self.environment.device
+
+    @property
+    def arch(self) -> ArchSpec:
+        major, minor = (int(part) for part in self.device.capability.split("."))
+        return arch_of_capability(major, minor)
+
+    def families(self) -> dict[str, Family]:
+        """Families that offer the recorded configs and no others."""
+        offered: dict[tuple[str, int], dict[str, KernelConfig]] = {}
+        for task, trials in self.tasks.items():
+            mine = offered.setdefault((task.problem.key(), task.m), {})
+            mine.update((key, trial.config) for key, trial in trials.items())
+        configs = {key: list(found.values()) for key, found in offered.items()}
+        used = {config.family for found in configs.values() for config in found}
+        return {
+            name: LimitedFamily(base, configs) for name, base in FAMILIES.items() if name in used
+        }
+
+    def outcome(self, task: Task, config: KernelConfig) -> Outcome:
+        """How a config ended; one that was not recorded is invalid."""
+        trial = self.tasks.get(task, {}).get(config.key())
+        if trial is None:
+            return Outcome(Status.INVALID, "not among the recorded trials")
+        return Outcome(
+            trial.status,
+            "" if trial.status is Status.OK else f"recorded as {trial.status.value}",
+            time_us=trial.time_us,
+            spread=trial.spread,
+            rel_err=trial.rel_err,
+            floor_us=trial.floor_us,
+        )
+
+    def best_us(self, task: Task) -> float:
+        """The fastest recorded time of a task; infinite where none is ok."""
+        times = (trial.time_us for trial in self.tasks[task].values())
+        return min((time_us for time_us in times if time_us is not None), default=float("inf"))
+
+
+def load_recording(path: Path) -> Recording:
+    """The recording in a trial file.
+
+    Raises:
+        TrialFileError: a bad file, or one with no trials or several environments.
+    """
+    return recording_of(read_trials(path), str(path))
+
+
+def recording_of(content: TrialFile, name: str) -> Recording:
+    """The recording of a trial file's content; `name` is for messages."""
+    if len(content.environments) != 1 or not content.trials:
+        raise TrialFileError(
+            f"{name} holds {len(content.trials)} trials of {len(content.environments)} "
+            f"environments; a recording is of one. Record one with ptxtune selfcheck --record."
+        )
+    tasks: dict[Task, dict[str, SharedTrial]] = {}
+    for trial in content.trials:
+        task = Task(trial.problem, trial.m, trial.protocol)
+        found = tasks.setdefault(task, {})
+        known = found.get(trial.config.key())
+        # A finalist stands twice in a database: its later time was measured beside the others.
+        if known is None or trial.status is Status.OK:
+            found[trial.config.key()] = trial
+    return Recording(content.environments[0], tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What a simulated search found.
+
+    Attributes:
+        config: the fastest one; None where nothing was ok.
+        regret: its time over the best recorded one, minus 1; infinite where nothing was ok.
+        trials: outcomes that were looked up.
+    """
+
+    config: KernelConfig | None
+    regret: float
+    trials: int
+
+
+def simulate(
+    recording: Recording,
+    task: Task,
+    sampler: SamplerName,
+    trials: int,
+    *,
+    seed: int = 0,
+    seeded: bool = True,
+) -> Simulated:
+    """Searches the recorded configs of one task.
+
+    Args:
+        recording: the trials.
+        task: one of its tasks.
+        sampler: by name.
+        trials: most outcomes to look up.
+        seed: of every random choice.
+        seeded: whether the default and the model's seeds are tried first, as a real run does.
+    """
+    families = recording.families()
+    space = Space(task.problem, recording.arch, task.m, families)
+    asker = Sampler(space, sampler, seed)
+    if seeded:
+        ranker = Ranker(task, recording.arch, gpu_spec_of(recording.device), families)
+        family = next(iter(families.values()))
+        default = family.default_config(
+            task.problem, recording.arch, task.m, recording.device.num_sms
+        )
+        asker.enqueue([default, *ranker.seeds(space, seed)])
+    best: tuple[float, KernelConfig | None] = (float("inf"), None)
+    count = 0
+    while count < trials and (suggestion := asker.ask()) is not None:
+        outcome = recording.outcome(task, suggestion.config)
+        asker.tell(suggestion, outcome)
+        count += outcome.status is not Status.INVALID
+        if outcome.time_us is not None and outcome.time_us < best[0]:
+            best = (outcome.time_us, suggestion.config)
+    return Simulated(best[1], best[0] / recording.best_us(task) - 1, count)
+
+
+class ReplayEvaluator:
+    """See search.evaluator.Evaluator; needs no GPU."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def device(self) -> DeviceRecord:
+        return self._recording.device
+
+    def driver_version(self) -> str:
+        return self._recording.environment.toolchain.driver
+
+    def evaluate(self, request: EvaluateRequest) -> Outcome:
+        return self._outcome(request, request.candidate)
+
+    def finals(self, request: FinalsRequest) -> list[Outcome]:
+        return [self._outcome(request, candidate) for candidate in request.candidates]
+
+    def _outcome(
+        self, request: EvaluateRequest | FinalsRequest, candidate: Candidate | None
+    ) -> Outcome:
+        if candidate is None:
+            return Outcome(Status.LOAD_ERROR, "cuBLAS is not among the recorded trials")
+        task = Task(request.problem, request.m, request.protocol)
+        found = self._recording.outcome(task, candidate.config)
+        samples = () if found.time_us is None else (found.time_us,) * 3
+        return replace(
+            found, samples_us=samples, spread=found.spread or 0.0, resources=candidate.resources
+        )
+
+
+def create(options: dict[str, Any]) -> ReplayEvaluator:
+    """Factory for search.worker: option "path" names the recording."""
+    return ReplayEvaluator(load_recording(Path(options["path"])))
+
+
+def _differing(config: KernelConfig, wanted: KernelConfig) -> int:
+    if config.family != wanted.family:
+        return 1000
+    other = wanted.to_dict()
+    return sum(value != other[name] for name, value in config.to_dict().items())
