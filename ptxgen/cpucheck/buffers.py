@@ -1,7 +1,7 @@
 """Device buffers of a check: guarded, poisoned, with strides longer than their rows.
 
-Whatever a kernel must not read is NaN, whatever it must not write is watched: rows of x and y end in
-padding, partial sums and the output start as NaN, and the interpreter stops any access outside.
+Whatever a kernel must not read is NaN, whatever it must not write is watched: rows of x and y end
+in padding, partial sums and the output start as NaN, the interpreter stops any access outside.
 """
 
 from __future__ import annotations

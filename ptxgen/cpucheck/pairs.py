@@ -56,8 +56,9 @@ class PairSearch:
         for pair in witnesses:
             table.add(pair)
         taken: list[Row] = []
-        while (pair := table.any_open(rng)) is not None:
-            built = [self._built(witnesses[pair], pair, table, rng) for _ in range(CANDIDATES)]
+        while (open_pair := table.any_open(rng)) is not None:
+            witness = witnesses[open_pair]
+            built = [self._built(witness, open_pair, table, rng) for _ in range(CANDIDATES)]
             best = max(built, key=table.gain)
             table.close(best)
             taken.append(best)
@@ -210,7 +211,7 @@ class _Table:
         return i, x - int(self._offsets[i]), j, y - int(self._offsets[j])
 
     def gains(self, row: Row, index: int) -> NDArray[np.int64]:
-        """Open pairs that each value of one factor would cover together with the others of a row."""
+        """Open pairs that each value of one factor would cover together with the rest of a row."""
         others = np.delete(self._ids(row), index)
         first = int(self._offsets[index])
         found: NDArray[np.int64] = self._open[first : first + self._sizes[index], others].sum(

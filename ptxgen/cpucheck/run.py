@@ -1,4 +1,4 @@
-"""check_on_cpu: one kernel, compiled by NVRTC, run in the PTX interpreter, held to the reference."""
+"""check_on_cpu: a kernel, compiled by NVRTC, run in the interpreter, held to the reference."""
 
 from __future__ import annotations
 
