@@ -9,6 +9,7 @@ from typing import Any
 from db import query
 from db.records import DeviceRecord, Protocol, TrialRecord, WinnerRecord
 from db.session import Database
+from ptxgen.evidence import Evidence
 from ptxgen.outcome import Status
 from ptxgen.problem import Problem
 
@@ -56,6 +57,9 @@ def _winner_row(winner: WinnerRecord) -> Row:
         "rel_err": winner.rel_err,
         "config": winner.config.to_dict(),
         "clock_mhz": winner.clock_mhz,
+        **_conditions(winner.evidence),
+        "proof": winner.proof.to_dict() if winner.proof else None,
+        "ties": [config.to_dict() for config in winner.ties],
         "predicted": winner.predicted,
     }
 
@@ -70,7 +74,19 @@ def _baseline_row(winner: WinnerRecord, trial: TrialRecord) -> Row:
         "rel_err": outcome.rel_err,
         "config": None,
         "clock_mhz": outcome.clock_mhz,
+        **_conditions(outcome.evidence),
         "predicted": False,
+    }
+
+
+def _conditions(evidence: Evidence | None) -> Row:
+    """State, throttling and neighbours while it was timed; null where the GPU said nothing."""
+    throttle = evidence.throttle if evidence else None
+    others = evidence.other_pids if evidence else None
+    return {
+        "state": evidence.state.value if evidence and evidence.state else None,
+        "throttle": None if throttle is None else list(throttle),
+        "other_processes": None if others is None else len(others),
     }
 
 

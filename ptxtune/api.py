@@ -11,11 +11,12 @@ from ptxgen.problem import Dtype, Problem, Zero
 from ptxtune.answers import best_answers
 from ptxtune.exporting import export_bundle
 from ptxtune.models import WHOLE_K
+from ptxtune.neighbours import check_neighbours
 from ptxtune.selection import select_problems
 from ptxtune.target import resolve_target
 from ptxtune.tuning import make_job, run_job
 from search.budget import budget_named
-from search.events import OnEvent
+from search.events import Note, OnEvent
 from search.job import TuneSummary
 from search.tune import ignore
 
@@ -94,6 +95,7 @@ def tune(
     seconds: float | None = None,
     sampler: str | None = None,
     seed: int = 0,
+    strict: bool = False,
     gpu: str | None = None,
     db: str | None = None,
     cache_dir: str | None = None,
@@ -110,6 +112,9 @@ def tune(
         n=n, k=k, model=model, tp=tp, group=group, dtype=dtype, zero=zero, bias=bias
     )
     target = resolve_target(gpu)
+    warning = check_neighbours(target, strict)
+    if warning:
+        on_event(Note(warning))
     job = make_job(
         selection.problems,
         tuple(m),
@@ -118,6 +123,7 @@ def tune(
         budget=budget_named(budget, trials, seconds, predicted=target.detected is None),
         sampler=sampler,
         seed=seed,
+        strict=strict,
         cache_dir=cache_dir,
     )
     return run_job(job, target, db=db, on_event=on_event)

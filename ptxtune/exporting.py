@@ -94,4 +94,6 @@ def _measurement(winner: WinnerRecord) -> Measurement:
         default_us=winner.default_us,
         cublas_us=winner.cublas_us,
         measured_at=winner.measured_at.isoformat(),
+        state=winner.evidence.state.value if winner.evidence and winner.evidence.state else "",
+        proof=winner.proof,
     )

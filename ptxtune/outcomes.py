@@ -7,6 +7,7 @@ from typing import Any
 from ptxgen.config import KernelConfig
 from ptxgen.outcome import Outcome
 from ptxgen.problem import Problem
+from reports.conditions import CONDITION_COLUMNS, condition_cells
 from reports.words import share_text, time_text
 
 
@@ -18,6 +19,10 @@ def outcome_text(outcome: Outcome) -> str:
         share = share_text(floor / outcome.time_us if floor else None)
         spread = "-" if outcome.spread is None else f"{outcome.spread:.1%}"
         lines.append(f"time {time_text(outcome.time_us)} us, spread {spread}, {share} of the floor")
+    if outcome.evidence is not None:
+        titles = (column.title for column in CONDITION_COLUMNS)
+        cells = condition_cells(outcome.evidence)
+        lines.append(", ".join(f"{name} {cell}" for name, cell in zip(titles, cells, strict=True)))
     if outcome.rel_err is not None:
         lines.append(f"relative error {outcome.rel_err:.2e}")
     if outcome.resources is not None:
@@ -46,6 +51,7 @@ def outcome_document(
         "rel_err": outcome.rel_err,
         "floor_us": outcome.floor_us,
         "clock_mhz": outcome.clock_mhz,
+        "evidence": outcome.evidence.to_dict() if outcome.evidence else None,
         "registers": found.registers if found else None,
         "spill_bytes": found.spill_bytes if found else None,
         "smem_bytes": found.smem_bytes if found else None,

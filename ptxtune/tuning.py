@@ -34,9 +34,13 @@ def make_job(
     sampler: str | None = None,
     seed: int = 0,
     refresh: bool = False,
+    strict: bool = False,
     cache_dir: str | None = None,
 ) -> TuneJob:
-    """A job for the target. Raises ProblemError where there is nothing to tune."""
+    """A job for the target; strict: times taken beside other processes on the GPU are NOISY.
+
+    Raises ProblemError where there is nothing to tune.
+    """
     return TuneJob(
         problems=tuple(problems),
         buckets=tuple(batches),
@@ -46,6 +50,7 @@ def make_job(
         sampler=sampler,
         seed=seed,
         refresh=refresh,
+        evaluator_options={"strict": strict},
         cache_root=Path(cache_dir).expanduser() if cache_dir else None,
     )
 

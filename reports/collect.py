@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from db import query
 from db.records import DeviceRecord, Protocol, WinnerRecord
 from db.session import Database
+from ptxgen import env
 from ptxgen.errors import StoreError
 from ptxgen.problem import Problem
 from reports.data import ReportData
@@ -57,6 +58,7 @@ def collect(
         runs=tuple(runs),
         generated_at=datetime.now(UTC),
         layer_names=layer_names or {},
+        pinned=env.pinned_config(),
     )
 
 

@@ -24,6 +24,7 @@ class ReportData:
         runs: the runs that the trials belong to.
         generated_at: when the report was made.
         layer_names: (n, k) to a layer's name, where a model was named.
+        pinned: the config that PTXTUNE_PIN forces over these winners, as text; empty where none.
     """
 
     winners: tuple[WinnerRecord, ...]
@@ -31,6 +32,7 @@ class ReportData:
     runs: tuple[RunRecord, ...]
     generated_at: datetime
     layer_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    pinned: str = ""
 
     def layer(self, problem: Problem) -> str:
         """The layer's name and size, such as "down, 4096 x 14336"."""
@@ -45,6 +47,11 @@ class ReportData:
         """Problems that have a winner, by variant, then in the order of first appearance."""
         found = list(dict.fromkeys(winner.problem for winner in self.winners))
         return tuple(sorted(found, key=lambda item: variant_order(variant_text(item))))
+
+    def ordered_winners(self) -> list[WinnerRecord]:
+        """Winners by variant, layer, protocol and M."""
+        order = {problem: index for index, problem in enumerate(self.problems())}
+        return sorted(self.winners, key=lambda w: (order[w.problem], w.protocol, w.m))
 
     @property
     def attempts(self) -> tuple[TrialRecord, ...]:

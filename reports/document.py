@@ -6,8 +6,11 @@ from typing import Any
 
 from db.records import WinnerRecord
 from ptxgen.outcome import Status
+from reports.conditions import conditions_table
 from reports.data import ReportData, default_gain, floor_share, speedup
-from reports.provenance import device_title, provenance_table
+from reports.failures import failure_table, failures
+from reports.finals import finals_table
+from reports.provenance import device_title, pin_text, provenance_table
 from reports.summary import summarize, summary_table
 from reports.table import Column, Table
 from reports.winners import source_text, winner_table
@@ -34,6 +37,8 @@ def winner_document(winner: WinnerRecord) -> dict[str, Any]:
         "over_cublas": speedup(winner),
         "config": winner.config.to_dict(),
         "ties": [config.to_dict() for config in winner.ties],
+        "proof": winner.proof.to_dict() if winner.proof else None,
+        "evidence": winner.evidence.to_dict() if winner.evidence else None,
         "source_digest": winner.source_digest,
         "trial_id": winner.trial_id,
         "device": winner.device.name,
@@ -68,6 +73,8 @@ def report_document(data: ReportData) -> dict[str, Any]:
         ],
         "winners": [winner_document(winner) for winner in data.winners],
         "trials": outcome_counts(data),
+        "failures": failures(data),
+        "pinned": data.pinned or None,
     }
 
 
@@ -90,6 +97,15 @@ def outcome_table(data: ReportData) -> Table:
     return Table(columns, tuple(cells))
 
 
+def trust_tables(data: ReportData) -> dict[str, Table]:
+    """What lets a reader trust the winners, or not: tables by title."""
+    return {
+        "Finals": finals_table(data),
+        "Conditions": conditions_table(data),
+        "Failures": failure_table(data),
+    }
+
+
 def render_markdown(data: ReportData) -> str:
     """The report as Markdown; predicted rows are marked in every table."""
     parts = [f"# W4A16 kernels on {device_title(data)}"]
@@ -99,9 +115,12 @@ def render_markdown(data: ReportData) -> str:
             f"**Predicted, not measured:** {predicted} of {len(data.winners)} winners come from "
             f"the roofline model; no GPU ran them."
         )
+    if data.pinned:
+        parts.append(f"**Pinned:** {pin_text(data)} goes before every winner below.")
     sections = {
         "Speed-up over cuBLAS": summary_table(data),
         "Winners": winner_table(data),
+        **trust_tables(data),
         "Trials by outcome": outcome_table(data),
         "Provenance": provenance_table(data),
     }

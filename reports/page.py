@@ -10,7 +10,9 @@ from string import Template
 
 from plotly.offline import get_plotlyjs
 
+from reports.conditions import conditions_table
 from reports.data import ReportData
+from reports.failures import failure_table
 from reports.figures import (
     Chart,
     convergence_charts,
@@ -19,7 +21,8 @@ from reports.figures import (
     speedup_charts,
     time_charts,
 )
-from reports.provenance import device_title, provenance_table
+from reports.finals import finals_table
+from reports.provenance import device_title, pin_text, provenance_table
 from reports.summary import SummaryRow, summarize, summary_table
 from reports.table import Table
 from reports.winners import winner_table
@@ -34,8 +37,11 @@ def render_page(data: ReportData) -> str:
     page.charts("speedups", "Speed-up by layer", speedup_charts(data))
     page.charts("times", "Time against M", time_charts(data))
     page.table("winners", "Winners", winner_table(data))
+    page.table("finals", "Finals", finals_table(data))
+    page.table("conditions", "Conditions", conditions_table(data))
     outcome = outcome_chart(data)
     page.charts("trials", "Trials by outcome", () if outcome is None else (outcome,))
+    page.table("failures", "Failures", failure_table(data))
     page.charts("convergence", "Convergence", convergence_charts(data))
     page.table("provenance", "Provenance", provenance_table(data))
     device = device_title(data)
@@ -44,7 +50,7 @@ def render_page(data: ReportData) -> str:
         title=html.escape(f"ptxtune on {device}"),
         heading=html.escape(f"W4A16 kernels on {device}"),
         subtitle=html.escape(_subtitle(data)),
-        notice=_notice(data),
+        notice=_notice(data) + _pin_notice(data),
         tiles=_tiles(summarize(data)),
         links=" ".join(page.links),
         sections="\n".join(page.sections),
@@ -101,6 +107,15 @@ def _notice(data: ReportData) -> str:
         f'<p class="predicted"><strong>Predicted, not measured:</strong> {predicted} of '
         f"{len(data.winners)} winners come from the roofline model; no GPU ran them. They are "
         f"marked as predicted in every table and chart.</p>"
+    )
+
+
+def _pin_notice(data: ReportData) -> str:
+    if not data.pinned:
+        return ""
+    return (
+        f'<p class="predicted"><strong>Pinned:</strong> {html.escape(pin_text(data))} goes before '
+        f"every winner below.</p>"
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from db.records import PROTOCOL_VERSION, DeviceRecord, RunRecord, ToolchainRecord
+from ptxgen import env
+from reports.conditions import conditions_text
 from reports.data import ReportData
 from reports.table import Column, Table
 
@@ -13,12 +15,19 @@ def provenance_table(data: ReportData) -> Table:
     """What a reader needs to repeat or to doubt the numbers."""
     rows = [("generated", data.generated_at.isoformat(timespec="seconds"))]
     rows += [("timing protocol version", str(PROTOCOL_VERSION)), ("rows", _rows_text(data))]
+    rows.append(("conditions", conditions_text(data)))
+    rows.append(("pinned config", pin_text(data)))
     for device in dict.fromkeys(_devices(data)):
         rows += _device_rows(device)
     for toolchain in dict.fromkeys(_toolchains(data)):
         rows.append(("toolchain", _toolchain_text(toolchain)))
     rows += [(f"run {run.id}", _run_text(run)) for run in data.runs]
     return Table(COLUMNS, tuple(rows))
+
+
+def pin_text(data: ReportData) -> str:
+    """The pinned config, which queries and exports answer with instead of these winners."""
+    return f"{data.pinned} (by {env.PIN.name})" if data.pinned else "none"
 
 
 def _devices(data: ReportData) -> list[DeviceRecord]:

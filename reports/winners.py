@@ -5,13 +5,17 @@ from __future__ import annotations
 from db.records import WinnerRecord
 from reports.data import ReportData, floor_share, speedup
 from reports.table import Column, Table
-from reports.words import config_text, ratio_text, share_text, time_text, variant_text
+from reports.words import (
+    SLOT_COLUMNS,
+    config_text,
+    ratio_text,
+    share_text,
+    slot_cells,
+    time_text,
+)
 
 COLUMNS = (
-    Column("layer", "N x K", numeric=False),
-    Column("variant", numeric=False),
-    Column("M"),
-    Column("protocol", numeric=False),
+    *SLOT_COLUMNS,
     Column("time", "us"),
     Column("default", "us"),
     Column("cuBLAS", "us"),
@@ -24,9 +28,7 @@ COLUMNS = (
 
 def winner_table(data: ReportData) -> Table:
     """Winners ordered by variant, layer, protocol and M."""
-    order = {problem: index for index, problem in enumerate(data.problems())}
-    ordered = sorted(data.winners, key=lambda w: (order[w.problem], w.protocol, w.m))
-    return Table(COLUMNS, tuple(_row(data, winner) for winner in ordered))
+    return Table(COLUMNS, tuple(_row(data, winner) for winner in data.ordered_winners()))
 
 
 def source_text(winner: WinnerRecord) -> str:
@@ -36,10 +38,7 @@ def source_text(winner: WinnerRecord) -> str:
 
 def _row(data: ReportData, winner: WinnerRecord) -> tuple[str, ...]:
     return (
-        data.layer(winner.problem),
-        variant_text(winner.problem),
-        str(winner.m),
-        str(winner.protocol),
+        *slot_cells(data.layer(winner.problem), winner.problem, winner.m, winner.protocol),
         time_text(winner.time_us),
         time_text(winner.default_us),
         time_text(winner.cublas_us),

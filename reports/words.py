@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from ptxgen.config import KernelConfig
 from ptxgen.problem import Problem
+from reports.table import Column
 
 MISSING = "-"
+
+SLOT_COLUMNS = (
+    Column("layer", "N x K", numeric=False),
+    Column("variant", numeric=False),
+    Column("M"),
+    Column("protocol", numeric=False),
+)
+"""What a row is about, in every table of winners."""
 
 
 def time_text(time_us: float | None) -> str:
@@ -40,6 +49,11 @@ def variant_order(variant: str) -> tuple[bool, str]:
 def size_text(problem: Problem) -> str:
     """A layer's size, N x K."""
     return f"{problem.n} x {problem.k}"
+
+
+def slot_cells(layer: str, problem: Problem, m: int, protocol: str) -> tuple[str, ...]:
+    """Cells of SLOT_COLUMNS; layer is the layer's name and size."""
+    return layer, variant_text(problem), str(m), str(protocol)
 
 
 def config_text(config: KernelConfig) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from dataclasses import dataclass, replace
 
+from db.reproduce import GOOD, badness, reproduce_command
 from ptxgen.config import KernelConfig
 from ptxgen.outcome import Outcome, Status
 from search.events import Task
-
-GOOD = frozenset({Status.OK, Status.PREDICTED, Status.STARTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +43,12 @@ class Ledger:
         if outcome.status in GOOD:
             return
         found = self._entries.get(outcome.status)
-        badness = _badness(outcome)
-        if found is not None and badness <= self._badness[outcome.status]:
+        worst = badness(outcome)
+        if found is not None and worst <= self._badness[outcome.status]:
             self._entries[outcome.status] = replace(found, count=found.count + 1)
             return
         count = 1 if found is None else found.count + 1
-        self._badness[outcome.status] = badness
+        self._badness[outcome.status] = worst
         self._entries[outcome.status] = LedgerEntry(
             outcome.status, count, task, config, outcome.message, reproducer(task, config)
         )
@@ -63,21 +60,4 @@ class Ledger:
 
 def reproducer(task: Task, config: KernelConfig | None) -> str:
     """The command line that runs one candidate alone, quoted for a POSIX shell."""
-    problem = task.problem
-    words = ["ptxtune", "one", "--n", str(problem.n), "--k", str(problem.k)]
-    words += ["--group", str(-1 if problem.whole_k else problem.group_size)]
-    words += ["--dtype", problem.dtype, "--zero", problem.zero]
-    words += ["--bias"] if problem.bias else []
-    words += ["--m", str(task.m), "--protocol", task.protocol.value]
-    if config is not None:
-        words += ["--config", json.dumps(config.to_dict())]
-    return shlex.join(words)
-
-
-def _badness(outcome: Outcome) -> float:
-    """What makes an offender the worst of its class; 0 where its class has no measure."""
-    if outcome.status is Status.WRONG and outcome.rel_err is not None:
-        return outcome.rel_err if outcome.rel_err == outcome.rel_err else float("inf")
-    if outcome.status is Status.SPILLED and outcome.resources is not None:
-        return float(outcome.resources.spill_bytes)
-    return 0.0
+    return reproduce_command(task.problem, task.m, task.protocol, config)

@@ -9,6 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from db.reproduce import GOOD
 from ptxgen.outcome import Status
 from search.events import (
     Event,
@@ -19,7 +20,6 @@ from search.events import (
     TaskStarted,
     TrialEnded,
 )
-from search.ledger import GOOD
 
 LINE_SECONDS = 10.0
 """Where there is no terminal, a line at most this often within one search."""

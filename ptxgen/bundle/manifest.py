@@ -13,6 +13,7 @@ from ptxgen.config import Scalar
 from ptxgen.errors import BundleError, PtxtuneError
 from ptxgen.outcome import Resources
 from ptxgen.problem import Problem, bucket_of
+from ptxgen.proof import Proof
 from ptxgen.source import ENTRY, LaunchPlan
 from ptxgen.weights.layout import LAYOUT_VERSION, packed_layout
 from ptxgen.weights.layout_text import layout_words
@@ -60,6 +61,8 @@ class Measurement:
         floor_us, default_us, cublas_us: what it was compared with, where known.
         measured_at: ISO 8601 time.
         device: GPU that was timed, where it is not the bundle's own; "" where it is.
+        state: cool or sustained; "" where it is not known.
+        proof: what the finals showed, with intervals; None where there were none.
     """
 
     m: int
@@ -73,6 +76,8 @@ class Measurement:
     cublas_us: float | None = None
     measured_at: str = ""
     device: str = ""
+    state: str = ""
+    proof: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +327,17 @@ def _measurement(fields: Fields) -> Measurement:
         cublas_us=fields.optional_number("cublas_us"),
         measured_at=fields.text("measured_at"),
         device=fields.text("device"),
+        state=fields.text("state"),
+        proof=_proof(fields) if fields.data.get("proof") is not None else None,
     )
+
+
+def _proof(fields: Fields) -> Proof:
+    child = fields.child("proof")
+    try:
+        return Proof.from_dict(child.data)
+    except (TypeError, KeyError, ValueError) as error:
+        raise BundleError(f"{child.path} is no proof: {error}. {REFUSED}") from None
 
 
 def _device(fields: Fields) -> DeviceInfo:

@@ -16,8 +16,9 @@ from ptxtune.selection import layer_names
 from ptxtune.target import resolve_target
 from reports.collect import collect
 from reports.data import ReportData
-from reports.document import render_markdown, report_document
+from reports.document import render_markdown, report_document, trust_tables
 from reports.page import render_page
+from reports.provenance import pin_text
 from reports.rows import write_rows
 from reports.summary import summary_table
 from reports.winners import winner_table
@@ -79,6 +80,10 @@ def command(
     elif not files:
         say(summary_table(data).to_text() + "\n")
         say(winner_table(data).to_text())
+        for title, table in trust_tables(data).items():
+            if table.rows:
+                say(f"\n{title}\n{table.to_text()}")
+        say(f"\nPinned config: {pin_text(data)}")
 
 
 def _collected(database: Database, model: str | None, tp: int, gpu: str | None) -> ReportData:

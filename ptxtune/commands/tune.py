@@ -7,6 +7,7 @@ from typing import Any, get_args
 import click
 
 from db.records import Protocol
+from ptxtune.neighbours import check_neighbours
 from ptxtune.options import (
     cache_option,
     db_option,
@@ -50,6 +51,7 @@ INTERRUPTED = 130
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of every random choice.")
 @click.option("--refresh", is_flag=True, help="Measure again what is stored already.")
+@click.option("--strict", is_flag=True, help="Refuse to measure beside other processes on the GPU.")
 @gpu_option
 @db_option
 @cache_option
@@ -67,6 +69,7 @@ def command(
     sampler: str | None,
     seed: int,
     refresh: bool,
+    strict: bool,
     gpu: str | None,
     db: str | None,
     cache_dir: str | None,
@@ -87,6 +90,7 @@ def command(
     """
     selection = select_problems(**layer)
     target = resolve_target(gpu)
+    warning = check_neighbours(target, strict)
     job = make_job(
         selection.problems,
         m,
@@ -96,10 +100,13 @@ def command(
         sampler=sampler,
         seed=seed,
         refresh=refresh,
+        strict=strict,
         cache_dir=cache_dir,
     )
     note(selection.note)
     note(target.reason)
+    if warning:
+        note(warning)
     with ProgressView() as view:
         summary = run_job(job, target, db=db, on_event=view.on_event)
     if as_json:

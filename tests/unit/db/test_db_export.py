@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 
-from db_samples import H100_PCIE, PROBLEM, FakeConfig, ok
+from db_samples import EVIDENCE, H100_PCIE, PROBLEM, FakeConfig, ok
 
 from db import query
 from db.export_rows import export_rows, to_json_lines
 from db.records import PROTOCOL_VERSION, Protocol
+from ptxgen.bootstrap import Interval
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
+from ptxgen.proof import Proof
 
 
 def test_a_winner_and_its_baseline_are_two_rows(writer, store, database):
     writer.baseline(9.5)
     writer.baseline(9.0)
     writer.baseline(1.0, m=64)
-    best = ok(5.0, spread=0.02, rel_err=2e-4, floor_us=2.5, clock_mhz=1830)
+    best = ok(5.0, spread=0.02, rel_err=2e-4, floor_us=2.5, clock_mhz=1830, evidence=EVIDENCE)
+    proof = Proof(11, Interval(5.0, 4.9, 5.1, 11), 6.0, 9.0)
     trial_id = writer.trial(best, config=FakeConfig(16, True))
-    store.set_winner(trial_id, cublas_us=9.0)
+    store.set_winner(trial_id, cublas_us=9.0, ties=[FakeConfig(8, True)], proof=proof)
     ours, cublas = export_rows(database)
     shared = {
         "device": "NVIDIA H200",
@@ -46,6 +49,11 @@ def test_a_winner_and_its_baseline_are_two_rows(writer, store, database):
         "rel_err": 2e-4,
         "config": {"family": "fake", "tile": 16, "split": True},
         "clock_mhz": 1830,
+        "state": "sustained",
+        "throttle": ["sw_power_cap"],
+        "other_processes": 1,
+        "proof": proof.to_dict(),
+        "ties": [{"family": "fake", "tile": 8, "split": True}],
     }
     assert cublas == shared | {
         "contender": "cublas",
@@ -55,6 +63,9 @@ def test_a_winner_and_its_baseline_are_two_rows(writer, store, database):
         "rel_err": None,
         "config": None,
         "clock_mhz": None,
+        "state": None,
+        "throttle": None,
+        "other_processes": None,
     }
 
 

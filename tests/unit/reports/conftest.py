@@ -16,9 +16,12 @@ from db.records import (
     TrialRecord,
     WinnerRecord,
 )
+from ptxgen.bootstrap import Interval
 from ptxgen.config import KernelConfig
+from ptxgen.evidence import Evidence, GpuLimits, GpuReading
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
+from ptxgen.proof import Proof
 from reports.data import ReportData
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -27,6 +30,12 @@ DEVICE = DeviceRecord(
     634.0, 1.7, True,
 )  # fmt: skip
 TOOLCHAIN = ToolchainRecord("580.1", "13.5", "0.1.0", "2.13.0", "abc1234")
+EVIDENCE = Evidence.of(
+    GpuReading(1980, 3201, ("gpu_idle",), 40, 120.0, ()),
+    GpuReading(1485, 3201, ("sw_power_cap",), 64, 690.4, (4711, 815)),
+    GpuLimits(1980, 700),
+    dropped=("the GPU was throttled (hw_slowdown)",),
+)
 LAYERS = {(6144, 4096): "qkv", (4096, 4096): "o", (28672, 4096): "gate_up", (4096, 14336): "down"}
 
 
@@ -63,6 +72,15 @@ def winner_of(problem: Problem, m: int, protocol: Protocol, trial_id: int) -> Wi
         cublas_us=4 * floor * (1 if m <= 16 else 0.5),
         predicted=False,
         measured_at=START,
+        ties=(ToyConfig(max(8, m), "accumulators", True), ToyConfig(8, "weights", False)),
+        evidence=EVIDENCE,
+        proof=Proof(
+            11,
+            Interval(floor + 2.0, floor + 1.9, floor + 2.1, 11),
+            default_us=floor + 3.0,
+            over_default=Interval(1.25, 1.125, 1.375, 11),
+            over_cublas=Interval(2.5, 2.4, 2.6, 11),
+        ),
     )
 
 
@@ -83,7 +101,7 @@ def trials_of(winner: WinnerRecord) -> list[TrialRecord]:
         started_at=START, ended_at=None,
     )  # fmt: skip
     ours = [replace(base, outcome=end) for end in ends]
-    cublas = Outcome(Status.OK, time_us=winner.cublas_us)
+    cublas = Outcome(Status.OK, time_us=winner.cublas_us, evidence=EVIDENCE)
     return [*ours, replace(base, contender="cublas", config=None, outcome=cublas)]
 
 
@@ -107,7 +125,16 @@ def measured() -> ReportData:
 @pytest.fixture
 def predicted(measured: ReportData) -> ReportData:
     winners = tuple(
-        replace(winner, predicted=True, cublas_us=None, spread=None, rel_err=None)
+        replace(
+            winner,
+            predicted=True,
+            cublas_us=None,
+            spread=None,
+            rel_err=None,
+            ties=(),
+            evidence=None,
+            proof=None,
+        )
         for winner in measured.winners
     )
     return replace(measured, winners=winners, trials=())

@@ -151,7 +151,7 @@ def test_markdown_holds_every_section_and_device(measured: ReportData) -> None:
     text = render_markdown(measured)
     assert re.findall(r"^#+ (.*)$", text, re.M) == [
         "W4A16 kernels on NVIDIA H200 <test>", "Speed-up over cuBLAS", "Winners",
-        "Trials by outcome", "Provenance",
+        "Finals", "Conditions", "Failures", "Trials by outcome", "Provenance",
     ]  # fmt: skip
     for word in ("driver 580.1", "NVRTC 13.5", "commit abc1234", "protocol version", "700 W",
                  "read 4480 GB/s", "measured on the device", "budget = quick"):  # fmt: skip

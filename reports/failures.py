@@ -1,0 +1,68 @@
+"""The failure ledger: how many trials failed how, the worst one, and the command to repeat it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from db.records import TrialRecord
+from db.reproduce import GOOD, badness, reproduce_command
+from ptxgen.outcome import Status
+from reports.data import ReportData
+from reports.table import Column, Table
+from reports.words import config_text
+
+COLUMNS = (
+    Column("class", numeric=False),
+    Column("trials"),
+    Column("worst", numeric=False),
+    Column("reason", numeric=False),
+    Column("run it alone", numeric=False),
+)
+REASON_CHARS = 120
+
+
+def failures(data: ReportData) -> list[dict[str, Any]]:
+    """One entry a failure class, JSON-friendly, in the order of the classes."""
+    groups: dict[Status, list[TrialRecord]] = defaultdict(list)
+    for trial in data.trials:
+        if trial.outcome.status not in GOOD:
+            groups[trial.outcome.status].append(trial)
+    return [_entry(status, groups[status]) for status in Status if status in groups]
+
+
+def failure_table(data: ReportData) -> Table:
+    """The ledger as a table; long reasons (compiler logs) are cut, the JSON has them whole."""
+    rows = tuple(
+        (
+            entry["status"],
+            str(entry["count"]),
+            entry["worst"],
+            _short(entry["message"]),
+            entry["reproduce"],
+        )
+        for entry in failures(data)
+    )
+    return Table(COLUMNS, rows)
+
+
+def _entry(status: Status, trials: list[TrialRecord]) -> dict[str, Any]:
+    worst = max(trials, key=lambda trial: badness(trial.outcome))
+    name = config_text(worst.config) if worst.config else worst.contender
+    return {
+        "status": status.value,
+        "count": len(trials),
+        "trial_id": worst.id,
+        "worst": f"{name}, {_slot_text(worst)}",
+        "message": worst.outcome.message,
+        "reproduce": reproduce_command(worst.problem, worst.m, worst.protocol, worst.config),
+    }
+
+
+def _slot_text(trial: TrialRecord) -> str:
+    return f"{trial.problem.key()} M={trial.m} {trial.protocol.value}"
+
+
+def _short(message: str) -> str:
+    line = " ".join(message.split())
+    return line if len(line) <= REASON_CHARS else line[: REASON_CHARS - 3] + "..."
