@@ -45,7 +45,7 @@ def load_matrix(d: Decoder) -> Op:
         # Poison is kept by word; transposed, by matrix: a row is spread over all lanes.
         bad: Lanes | None = None
         if missing is not None and transposed:
-            any_of: Lanes = missing.reshape(count, LANES).any(axis=1)
+            any_of = np.logical_or.reduce(missing.reshape(count, LANES), axis=1)
             bad = np.repeat(any_of[:, None], LANES, axis=1)
         elif missing is not None:
             bad = missing.reshape(count, LANES)

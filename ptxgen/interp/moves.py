@@ -38,9 +38,13 @@ def _unpack(d: Decoder, kind: str) -> Op:
     count = len(d.vector(0))
     part = type_bits(kind) // count
     dsts, a = d.dst_vector(0, part), d.src(1, kind)
-    return pure(
-        d.statement, "alu", dsts, [a], lambda r: r[a].view(DTYPES[part]).reshape(-1, count).T
-    )
+
+    def compute(r: list[Lanes]) -> Lanes:
+        # A register that a vector load filled is a column of its result.
+        parts: Lanes = np.ascontiguousarray(r[a]).view(DTYPES[part])
+        return parts.reshape(-1, count).T
+
+    return pure(d.statement, "alu", dsts, [a], compute)
 
 
 def _pack(d: Decoder, kind: str) -> Op:
