@@ -25,6 +25,9 @@ from ptxgen.source import KernelSource
 # log empty (seen with 13.0 on an H200, 2026-11-29): registers and spills would be unknown.
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--no-cache")
 """Options besides the arch, in order; part of every cache key."""
+
+SERIALIZED = "wgmma.mma_async instructions are serialized"
+"""How ptxas says that it waits after every wgmma (its warnings C7510 and up)."""
 LINE_INFO = ("--generate-line-info",)
 
 _INSTALL = "pip install 'nvidia-cuda-nvrtc>=13,<14' installs one that works without a CUDA toolkit."
@@ -71,6 +74,11 @@ def compile_source(source: KernelSource, line_info: bool = False) -> CompiledKer
     start = time.perf_counter()
     cubin, ptx, log = _run_nvrtc(source, LINE_INFO if line_info else ())
     compile_ms = (time.perf_counter() - start) * 1e3
+    if SERIALIZED in log:
+        raise CompileError(
+            f"ptxas serialises the wgmma of this kernel for {source.arch} ({_toolchain()}), which "
+            f"makes it slow; choose another config. Log:\n{log}"
+        )
     report = read_ptxas_log(log, source.entry)
     if report is None:
         raise CompileError(

@@ -10,10 +10,14 @@ from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
 from ptxgen.families.base import Family
 from ptxgen.families.mma import MMA
+from ptxgen.families.wgmma import WGMMA
 from ptxgen.problem import Problem
 from ptxgen.source import KernelSource
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (MMA,)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (MMA, WGMMA)}
+
+MMA_DEFAULT_MAX_M = 32
+"""Up to it mma.sync wins or ties on small layers; above it wgmma wins on most (H200, 2026-11-29)."""
 
 
 def family_named(name: str) -> Family:
@@ -51,4 +55,5 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[KernelConfi
 
 def default_config(problem: Problem, arch: ArchSpec, m: int, num_sms: int) -> KernelConfig:
     """A safe, decent config for a batch of m without any tuning."""
-    return MMA.default_config(problem, arch, m, num_sms)
+    family: Family = WGMMA if arch.has_wgmma and m > MMA_DEFAULT_MAX_M else MMA
+    return family.default_config(problem, arch, m, num_sms)

@@ -42,11 +42,12 @@ def setup(shape: Shape) -> str:
     if shape.meta_zero_bytes:
         lines.append("  const u32 zero_smem = meta_smem + META_SCALE_BYTES + lane / 4;")
     if shape.problem.whole_k and shape.problem.zero == "int":
-        lines += _whole_k_zeros(shape)
+        lines += whole_k_zeros(shape)
     return "\n".join([*lines, ""])
 
 
-def _whole_k_zeros(shape: Shape) -> list[str]:
+def whole_k_zeros(shape: Shape) -> list[str]:
+    """Loads the zero points of a whole-K group, once."""
     zero_0, zero_8 = zero_words(shape, "zeros")
     return [
         "  u32 zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];  // one zero point serves the whole K",

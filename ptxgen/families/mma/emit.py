@@ -65,6 +65,7 @@ class KernelParts:
         setup: text before the main loop.
         consume: text of the lambda consume(slot).
         main_loop: text of prologue and main loop.
+        helpers: device functions and constants of the family.
     """
 
     about: str
@@ -72,6 +73,7 @@ class KernelParts:
     setup: str
     consume: str
     main_loop: str
+    helpers: str = ""
 
 
 def assemble(shape: Shape, arch: ArchSpec, parts: KernelParts) -> KernelSource:
@@ -83,6 +85,7 @@ def assemble(shape: Shape, arch: ArchSpec, parts: KernelParts) -> KernelSource:
             "",
             dequant.device_function(shape),
             "",
+            parts.helpers,
             _kernel(shape, arch, parts),
         ]
     )

@@ -22,7 +22,7 @@ def violations(problem: Problem, config: MmaConfig, arch: ArchSpec) -> list[str]
     if found:
         return found
     shape = Shape(problem, config)
-    return [*_split_violations(shape), *_resource_violations(shape, arch)]
+    return [*_split_violations(shape), *resource_violations(shape, arch)]
 
 
 def _choice_violations(config: MmaConfig) -> Iterator[str]:
@@ -60,7 +60,10 @@ def _split_violations(shape: Shape) -> Iterator[str]:
         yield "a scale of the whole K is applied once, to the accumulators"
 
 
-def _resource_violations(shape: Shape, arch: ArchSpec) -> Iterator[str]:
+def resource_violations(
+    shape: Shape, arch: ArchSpec, max_accumulators: int = MAX_ACCUMULATORS
+) -> Iterator[str]:
+    """What the shape needs that the arch does not have."""
     config = shape.config
     if shape.threads > arch.threads_per_cta:
         yield f"{shape.threads} threads are more than a CTA's {arch.threads_per_cta}"
@@ -69,8 +72,8 @@ def _resource_violations(shape: Shape, arch: ArchSpec) -> Iterator[str]:
             f"{shape.smem_bytes} bytes of shared memory are more than the {arch.smem_per_cta} "
             f"that a CTA may have on {arch.name}"
         )
-    if shape.accumulators > MAX_ACCUMULATORS:
-        yield f"{shape.accumulators} accumulators a thread are more than {MAX_ACCUMULATORS}"
+    if shape.accumulators > max_accumulators:
+        yield f"{shape.accumulators} accumulators a thread are more than {max_accumulators}"
     resident = config.min_ctas * (shape.smem_bytes + RESERVED_SMEM_BYTES)
     if config.min_ctas > 1 and resident > arch.smem_per_sm:
         yield (

@@ -128,7 +128,7 @@ def test_malformed_configs_are_refused(data: object) -> None:
 @pytest.mark.parametrize("m", [1, 2, 4, 8, 16, 24, 32, 64, 128, 4096])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a"])
 def test_candidates_are_legal_distinct_and_cover_the_batch(m: int, arch: str) -> None:
-    found = list(candidates(PROBLEM, ARCHS[arch], m))
+    found = list(MMA.candidates(PROBLEM, ARCHS[arch], m))
     assert len(found) > 100
     assert len({config.key() for config in found}) == len(found)
     for config in found:

@@ -1,0 +1,567 @@
+// ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
+// problem: n4096-k4096-g128-fp16-int-bias
+// config:  wgmma(block_m=64,block_n=128,warpgroups=2,num_stages=4,split_k=2,weights_first=False,min_ctas=1)
+// target:  sm_90a; packed layout version 1
+//
+// Weights are the m64 register operand of wgmma, tokens its n dimension, read from shared memory. All
+// threads stream weights and activations through a ring of 4 cp.async stages.
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+enum : int { N = 4096 };  // output features
+enum : int { K = 4096 };  // inputs
+enum : int { BLOCK_M = 64 };  // tokens of the CTA's tile
+enum : int { BLOCK_N = 128 };  // output features of the CTA's tile
+enum : int { BLOCK_K = 128 };  // inputs of a stage
+enum : int { WARP_M = 64 };  // tokens of a warp's tile
+enum : int { WARPS_N = 8 };
+enum : int { WARPS_K = 1 };  // warps that split a stage along K
+enum : int { THREADS = 256 };
+enum : int { STAGES = 4 };  // slots of the ring
+enum : int { SPLIT_K = 2 };  // CTAs that split K
+enum : int { TOTAL_STAGES = 32 };  // stages of the whole K
+enum : int { ROW_BLOCKS = 1 };  // 16-feature row blocks of a warp's tile
+enum : int { TOKEN_TILES = 8 };  // n8 tiles of a warp's tile
+enum : int { K_BLOCKS = 32 };  // 128-input blocks of a strip
+enum : int { STAGE_BLOCKS = 1 };  // of them, in a stage
+enum : int { WARP_BLOCKS = 1 };  // of them, of a warp in a stage
+enum : int { WEIGHT_BYTES = 4096 };  // weights of a block; scales and zero points follow
+enum : int { BLOCK_BYTES = 4256 };  // of a block
+enum : int { FRAGMENTS = 2 };  // 512-byte fragments of a warp in a stage
+enum : int { X_OFFSET = 9216 };  // activations in a slot
+enum : int { STAGE_BYTES = 25600 };  // of a slot
+enum : int { GROUPS_PER_BLOCK = 1 };  // quantization groups of a block
+enum : int { GROUP_STEPS = 8 };  // k16 steps of a group
+enum : int { META_OFFSET = 8192 };  // scales and zero points in a slot
+enum : int { META_BYTES = 48 };  // of a warp's tile and block
+enum : int { META_SCALE_BYTES = 32 };  // of them scales
+enum : int { ROW_BLOCK_SCALE_BYTES = 32 };
+enum : int { ROW_BLOCK_ZERO_BYTES = 8 };
+enum : int { BLOCK_SCALE_BYTES = 128 };  // scales of a block
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
+__device__ __forceinline__ void cp_async_wait_1() {
+  asm volatile("cp.async.wait_group 1;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async
+__device__ __forceinline__ void wgmma_m64n64k16(float (&d)[8][4], const u32 (&a)[4], u64 b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+      : "memory");
+}
+
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.commit_group
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
+__device__ __forceinline__ void wgmma_wait_1() {
+  asm volatile("wgmma.wait_group.sync.aligned 1;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
+__device__ __forceinline__ void wgmma_wait_0() {
+  asm volatile("wgmma.wait_group.sync.aligned 0;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: membar, fence
+__device__ __forceinline__ void fence_proxy_async() {
+  asm volatile("fence.proxy.async.shared::cta;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
+      :
+      : "r"(dst), "l"(src)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cvta
+__device__ __forceinline__ u32 shared_address(const void* p) {
+  u32 a;
+  asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }"
+      : "=r"(a)
+      : "l"(p));
+  return a;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(src)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_shared_u32(u32 src) {
+  u32 d;
+  asm volatile("ld.shared.b32 %0, [%1];"
+      : "=r"(d)
+      : "r"(src)
+      : "memory");
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_shared_u8(u32 src) {
+  u32 d;
+  asm volatile("ld.shared.u8 %0, [%1];"
+      : "=r"(d)
+      : "r"(src)
+      : "memory");
+  return d;
+}
+
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_low(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x000f000f, 0x64006400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_high(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x00f000f0, 0x54005400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// PTX ISA: Half Precision Floating-Point: sub, fma
+__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
+  u32 d;
+  asm("sub.rn.f16x2 %0, %1, %2;"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
+}
+
+// PTX ISA: Half Precision Floating-Point: mul, fma
+__device__ __forceinline__ u32 mul2(u32 a, u32 b) {
+  u32 d;
+  asm("mul.rn.f16x2 %0, %1, %2;"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: prmt
+__device__ __forceinline__ u32 low_half_twice(u32 value) {
+  u32 d;
+  asm("prmt.b32 %0, %1, 0, 0x1010;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: prmt
+__device__ __forceinline__ u32 high_half_twice(u32 value) {
+  u32 d;
+  asm("prmt.b32 %0, %1, 0, 0x3232;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
+  u32 d;
+  asm("cvt.rn.f16x2.f32 %0, %2, %1;"
+      : "=r"(d)
+      : "f"(lo), "f"(hi));
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: st
+__device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
+      :
+      : "l"(dst), "r"(a), "r"(b)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_global_nc_v2(u32& a, u32& b, const void* src) {
+  asm("ld.global.nc.v2.b32 {%0, %1}, [%2];"
+      : "=r"(a), "=r"(b)
+      : "l"(src));
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(lo), "=f"(hi)
+      : "r"(value));
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: st
+__device__ __forceinline__ void st_partial(float* dst, float4 v) {
+  asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};"
+      :
+      : "l"(dst), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ float4 ld_partial(const float* src) {
+  float4 v;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+      : "l"(src)
+      : "memory");
+  return v;
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: atom
+__device__ __forceinline__ u32 arrive_on_tile(u32* counter) {
+  u32 before;
+  asm volatile("atom.global.acq_rel.gpu.inc.u32 %0, [%1], %2;"
+      : "=r"(before)
+      : "l"(counter), "r"(SPLIT_K - 1)
+      : "memory");
+  return before;
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;"
+      :
+      :
+      : "memory");
+}
+
+// Eight nibbles of `word` to the A fragment of mma.m16n8k16, as q - zero, bit-exact.
+// zero_0 and zero_8 hold magic + zero point of features g and g + 8, twice each.
+__device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u32 zero_8) {
+  a[0] = sub2(pick_low(word), zero_0);
+  a[1] = sub2(pick_high(word), zero_8);
+  word >>= 8;
+  a[2] = sub2(pick_low(word), zero_0);
+  a[3] = sub2(pick_high(word), zero_8);
+}
+
+enum : int { CHUNK_STEPS = 2 };  // k16 steps that are dequantized at once
+
+// Pins a register in the compiler's eyes: it is not given away before this point.
+__device__ __forceinline__ void keep_alive(u32& value) { asm volatile("" : "+r"(value)::"memory"); }
+__device__ __forceinline__ void keep_alive(float& value) { asm volatile("" : "+f"(value)::"memory"); }
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
+              const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
+              int m, long long ldx, long long ldy) {
+  extern __shared__ __align__(1024) u8 smem[];
+  const u8* x = (const u8*)x_arg;
+  const u8* packed = (const u8*)packed_arg;
+  const u8* bias = (const u8*)bias_arg;
+  u8* y = (u8*)y_arg;
+  u8* workspace = (u8*)workspace_arg;
+  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+  const int warp_k = warp % WARPS_K, warp_n = warp / WARPS_K % WARPS_N, warp_m = warp / (WARPS_K * WARPS_N);
+  const int m_first = blockIdx.x * BLOCK_M;
+  const u32 smem_base = shared_address(smem);
+  launch_dependents();
+
+  // ---- this thread's part of every stage -------------------------------------------------------
+  const int first_stage = (int)((long long)TOTAL_STAGES * blockIdx.z / SPLIT_K);
+  const int last_stage = (int)((long long)TOTAL_STAGES * (blockIdx.z + 1) / SPLIT_K);
+  const int num_stages = last_stage - first_stage;
+
+  // Weights stream straight in fragment order: a warp copies what it will consume, 512 bytes a time.
+  const u8* weights = packed + (u64)(first_stage * STAGE_BLOCKS + warp_k * WARP_BLOCKS) * BLOCK_BYTES;
+  u64 row_block_offset[ROW_BLOCKS];
+#pragma unroll
+  for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+    const int row_block = (int)blockIdx.y * (BLOCK_N / 16) + ((warp_n / 4 * ROW_BLOCKS + rb) * 4 + warp_n % 4);
+    row_block_offset[rb] = (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + (row_block % 4) * 1024;
+  }
+  const u32 warp_slot = warp_n * WARPS_K + warp_k;
+  const u32 weights_smem = smem_base + warp_slot * (FRAGMENTS * 512) + lane * 16;
+  const u32 meta_smem = smem_base + META_OFFSET + warp_slot * (META_BYTES * WARP_BLOCKS);
+
+  // Activations: rows of BLOCK_K inputs as slabs of 64, each row of a slab 128 bytes, swizzled.
+  constexpr int X_CHUNKS = BLOCK_K / 8;                  // 16-byte chunks of a row
+  const int x_row = tid / X_CHUNKS, x_chunk = tid % X_CHUNKS;
+  const int x_k = 0 + x_chunk * 8;                 // first input of this thread's chunk
+  const u8* x_source = x + 2 * ((u64)(m_first + x_row) * ldx + first_stage * BLOCK_K + x_k);
+  const u32 x_slab = smem_base + X_OFFSET + (x_k / 64) * (BLOCK_M * 128);
+
+
+  // ---- operands of wgmma ----------------------------------------------------------------
+  // Descriptor of 8-row atoms of 128 swizzled bytes, 1024 bytes from one to the next
+  // (PTX ISA, "Matrix Descriptor Format"); the address is in units of 16 bytes.
+  const u64 x_descriptor = (1ull << 62) | (64ull << 32) | (1ull << 16) | ((smem_base + X_OFFSET) >> 4);
+  u32 a[2][CHUNK_STEPS][ROW_BLOCKS][4] = {};  // fragments of two chunks, in turns
+  const u32 scale_smem = meta_smem + lane / 4 * 4;
+  u32 scales[ROW_BLOCKS];
+  const u32 zero_smem = meta_smem + META_SCALE_BYTES + lane / 4;
+  u32 zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];
+
+  auto load_weights = [&](int stage, u32 slot) {
+    const u8* source = weights + (u64)stage * (STAGE_BLOCKS * BLOCK_BYTES);
+#pragma unroll
+    for (int kb = 0; kb < WARP_BLOCKS; ++kb) {
+#pragma unroll
+      for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int fragment = (kb * ROW_BLOCKS + rb) * 2 + half;
+          const u8* from = source + row_block_offset[rb] + kb * BLOCK_BYTES + half * 512 + lane * 16;
+          cp_async_16(weights_smem + slot + fragment * 512, from);
+        }
+      }
+      {
+        const u8* block = source + kb * BLOCK_BYTES;
+        const u32 meta = meta_smem + slot + kb * META_BYTES;
+#pragma unroll
+        for (int first = 0; first < ROW_BLOCKS * (ROW_BLOCK_SCALE_BYTES / 16); first += 32) {
+          const int c = first + lane;
+          if (c < ROW_BLOCKS * (ROW_BLOCK_SCALE_BYTES / 16)) {
+            const int rb = c / (ROW_BLOCK_SCALE_BYTES / 16), row_block = (int)blockIdx.y * (BLOCK_N / 16) + ((warp_n / 4 * ROW_BLOCKS + rb) * 4 + warp_n % 4);
+            const u8* from = block + (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + WEIGHT_BYTES
+                + (row_block % 4) * ROW_BLOCK_SCALE_BYTES + c % (ROW_BLOCK_SCALE_BYTES / 16) * 16;
+            cp_async_16(meta + c * 16, from);
+          }
+        }
+#pragma unroll
+        for (int first = 0; first < ROW_BLOCKS * (ROW_BLOCK_ZERO_BYTES / 8); first += 32) {
+          const int c = first + lane;
+          if (c < ROW_BLOCKS * (ROW_BLOCK_ZERO_BYTES / 8)) {
+            const int rb = c / (ROW_BLOCK_ZERO_BYTES / 8), row_block = (int)blockIdx.y * (BLOCK_N / 16) + ((warp_n / 4 * ROW_BLOCKS + rb) * 4 + warp_n % 4);
+            const u8* from = block + (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + WEIGHT_BYTES + BLOCK_SCALE_BYTES
+                + (row_block % 4) * ROW_BLOCK_ZERO_BYTES + c % (ROW_BLOCK_ZERO_BYTES / 8) * 8;
+            cp_async_8_zfill(meta + META_SCALE_BYTES + c * 8, from, 8);
+          }
+        }
+      }
+    }
+  };
+
+  auto load_x = [&](int stage, u32 slot) {
+    const u8* source = x_source + (u64)stage * (BLOCK_K * 2);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = x_row + i * 16;
+      const u32 to = x_slab + slot + row * 128 + ((x_chunk % 8) ^ (row % 8)) * 16;
+      cp_async_16_zfill(to, source + (u64)(i * 16) * ldx * 2, m_first + row < m ? 16 : 0);
+    }
+  };
+
+  float acc[ROW_BLOCKS][TOKEN_TILES][4] = {};
+
+  auto consume = [&](u32 slot) {
+    u32 words[ROW_BLOCKS][4];
+#pragma unroll
+    for (int chunk = 0; chunk < 4; ++chunk) {
+#pragma unroll
+      for (int s = 0; s < CHUNK_STEPS; ++s) {
+        const int step = chunk * CHUNK_STEPS + s;
+        if (step % GROUP_STEPS == 0) {  // a new group
+#pragma unroll
+          for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+            const int group = rb * GROUPS_PER_BLOCK + step / GROUP_STEPS;
+            scales[rb] = ld_shared_u32(scale_smem + slot + group * 32);
+            const u32 zeros = ld_shared_u8(zero_smem + slot + group * 8);
+            zero_0[rb] = 0x64006400 + (zeros & 15) * 0x00010001;
+            zero_8[rb] = 0x54005400 + (zeros >> 4) * 0x00100010;
+          }
+        }
+        if (step % 4 == 0) {  // 64 inputs of weights: one 16-byte load a row block
+#pragma unroll
+          for (int rb = 0; rb < ROW_BLOCKS; ++rb)
+            ld_shared_v4(words[rb], weights_smem + slot + (rb * 2 + step / 4) * 512);
+        }
+#pragma unroll
+        for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+          u32 (&part)[4] = a[chunk % 2][s][rb];
+          dequantize(part, words[rb][step % 4], zero_0[rb], zero_8[rb]);
+          const u32 scale_0 = low_half_twice(scales[rb]);
+          const u32 scale_8 = high_half_twice(scales[rb]);
+          part[0] = mul2(part[0], scale_0), part[1] = mul2(part[1], scale_8);
+          part[2] = mul2(part[2], scale_0), part[3] = mul2(part[3], scale_8);
+        }
+      }
+      wgmma_fence();
+#pragma unroll
+      for (int s = 0; s < CHUNK_STEPS; ++s) {
+        const int step = chunk * CHUNK_STEPS + s;
+        const u64 x_tile = x_descriptor + ((slot + step / 4 * (BLOCK_M * 128) + step % 4 * 32) >> 4);
+#pragma unroll
+        for (int rb = 0; rb < ROW_BLOCKS; ++rb)
+          wgmma_m64n64k16(acc[rb], a[chunk % 2][s][rb], x_tile);
+      }
+      wgmma_commit();
+      wgmma_wait_1();  // the chunk before is done: its registers may be written again
+#pragma unroll
+      for (int i = 0; i < CHUNK_STEPS * ROW_BLOCKS * 4; ++i)
+        keep_alive(a[(chunk + 1) % 2][i / (ROW_BLOCKS * 4)][i / 4 % ROW_BLOCKS][i % 4]);
+    }
+  };
+
+  // ---- prologue: fill all slots but two ----------------------------------------------------------
+  wait_for_previous();  // x, y and the workspace belong to the previous kernel until here
+#pragma unroll
+  for (int stage = 0; stage < STAGES - 2; ++stage) {
+    if (stage < num_stages) load_weights(stage, stage * STAGE_BYTES);
+    if (stage < num_stages) load_x(stage, stage * STAGE_BYTES);
+    cp_async_commit();
+  }
+
+  // ---- main loop: one slot is consumed, one may still be read by wgmma in flight ------------------
+  u32 slot = 0, free_slot = (STAGES - 2) * STAGE_BYTES;
+  for (int stage = 0; stage < num_stages; ++stage) {
+    cp_async_wait_1();
+    fence_proxy_async();
+    __syncthreads();  // everybody's copies are visible to wgmma, and the free slot is done with
+    if (stage + STAGES - 2 < num_stages) {
+      load_weights(stage + STAGES - 2, free_slot);
+      load_x(stage + STAGES - 2, free_slot);
+    }
+    cp_async_commit();
+    consume(slot);
+    slot = slot == (STAGES - 1) * STAGE_BYTES ? 0 : slot + STAGE_BYTES;
+    free_slot = free_slot == (STAGES - 1) * STAGE_BYTES ? 0 : free_slot + STAGE_BYTES;
+  }
+  wgmma_wait_0();
+#pragma unroll
+  for (int i = 0; i < 2 * CHUNK_STEPS * ROW_BLOCKS * 4; ++i)
+    keep_alive(a[i / (CHUNK_STEPS * ROW_BLOCKS * 4)][i / (ROW_BLOCKS * 4) % CHUNK_STEPS][i / 4 % ROW_BLOCKS][i % 4]);
+#pragma unroll
+  for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
+    keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);
+
+  
+  // ---- fragments to shared memory, one FP32 tile for each warp along K ---------------------------
+  __syncthreads();  // the ring is done with: its memory serves the reduction
+  float* tile = (float*)smem;
+  constexpr int TILE_ROW = BLOCK_N + 4;
+#pragma unroll
+  for (int rb = 0; rb < ROW_BLOCKS; ++rb)
+#pragma unroll
+    for (int t = 0; t < TOKEN_TILES; ++t)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int token = warp_m * WARP_M + t * 8 + lane % 4 * 2 + i % 2;
+        const int feature = ((warp_n / 4 * ROW_BLOCKS + rb) * 4 + warp_n % 4) * 16 + lane / 4 + i / 2 * 8;
+        tile[(warp_k * BLOCK_M + token) * TILE_ROW + feature] = acc[rb][t][i];
+      }
+  __syncthreads();
+
+  auto sum_over_warps = [&](int token, int feature) {
+    float4 sum = *(const float4*)&tile[token * TILE_ROW + feature];
+#pragma unroll
+    for (int w = 1; w < WARPS_K; ++w) {
+      const float4 v = *(const float4*)&tile[(w * BLOCK_M + token) * TILE_ROW + feature];
+      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    }
+    return sum;
+  };
+
+  auto store = [&](int token, int feature, float4 v) {
+    const int n = blockIdx.y * BLOCK_N + feature;
+    if (n >= N) return;
+    u32 bias_01, bias_23;
+    ld_global_nc_v2(bias_01, bias_23, bias + 2 * n);
+    float b0, b1, b2, b3;
+    unpack_to_float(b0, b1, bias_01);
+    unpack_to_float(b2, b3, bias_23);
+    v.x += b0, v.y += b1, v.z += b2, v.w += b3;
+    st_global_v2(y + 2 * ((u64)(m_first + token) * ldy + n),
+                 pack_from_float(v.x, v.y), pack_from_float(v.z, v.w));
+  };
+
+  // ---- split K: the last CTA of a tile adds all partial tiles up, always in the same order --------
+  const u32 tile_index = blockIdx.y * gridDim.x + blockIdx.x;
+  const u32 tiles = gridDim.x * gridDim.y;
+  u32* counter = (u32*)workspace + tile_index;
+  float* partials = (float*)(workspace + (tiles * 4 + 255) / 256 * 256)
+      + (u64)tile_index * (SPLIT_K * BLOCK_M * BLOCK_N);
+  for (int i = tid; i < BLOCK_M * BLOCK_N / 4; i += THREADS) {
+    const int token = i / (BLOCK_N / 4), feature = i % (BLOCK_N / 4) * 4;
+    if (m_first + token < m)
+      st_partial(partials + blockIdx.z * (BLOCK_M * BLOCK_N) + i * 4, sum_over_warps(token, feature));
+  }
+  u32* arrived_before = (u32*)smem;
+  __threadfence();
+  __syncthreads();  // all partials are out, and the tiles in shared memory are done with
+  if (tid == 0) *arrived_before = arrive_on_tile(counter);  // wraps to 0 for the next launch
+  __syncthreads();
+  if (*arrived_before != SPLIT_K - 1) return;
+  __threadfence();
+  for (int i = tid; i < BLOCK_M * BLOCK_N / 4; i += THREADS) {
+    const int token = i / (BLOCK_N / 4), feature = i % (BLOCK_N / 4) * 4;
+    if (m_first + token >= m) continue;
+    float4 sum = ld_partial(partials + i * 4);
+#pragma unroll
+    for (int s = 1; s < SPLIT_K; ++s) {
+      const float4 v = ld_partial(partials + s * (BLOCK_M * BLOCK_N) + i * 4);
+      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    }
+    store(token, feature, sum);
+  }
+}
