@@ -120,15 +120,7 @@ class TaskSearch:
 
     def candidates(self, configs: list[KernelConfig]) -> list[Candidate]:
         """Compiled candidates of configs that ended well before; from the cache as a rule."""
-        context = self._context
-        sources = [emit_source(self._task, c, context.arch, context.families) for c in configs]
-        futures = [
-            (config, source, context.pool.submit(source))
-            for config, source in zip(configs, sources, strict=True)
-            if isinstance(source, KernelSource)
-        ]
-        made = (_candidate(config, source, future.result()) for config, source, future in futures)
-        return [candidate for candidate in made if candidate is not None]
+        return compiled_candidates(self._context, self._task, configs)
 
     # ---- before the search ----------------------------------------------------------------------
 
@@ -251,6 +243,20 @@ class TaskSearch:
         self._context.on_event(
             TrialEnded(self._task, suggestion.config, outcome, self.best_us, self._meter.trials)
         )
+
+
+def compiled_candidates(
+    context: RunContext, task: Task, configs: list[KernelConfig]
+) -> list[Candidate]:
+    """The configs that have a kernel, compiled (from the cache as a rule), in their order."""
+    sources = [emit_source(task, config, context.arch, context.families) for config in configs]
+    futures = [
+        (config, source, context.pool.submit(source))
+        for config, source in zip(configs, sources, strict=True)
+        if isinstance(source, KernelSource)
+    ]
+    made = (_candidate(config, source, future.result()) for config, source, future in futures)
+    return [candidate for candidate in made if candidate is not None]
 
 
 def _candidate(config: KernelConfig, source: KernelSource, compiled: Compiled) -> Candidate | None:

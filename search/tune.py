@@ -58,7 +58,7 @@ def tune(
     store.recover_orphans()
     with (
         stop.on_interrupt(lambda: on_event(Note(STOPPING))),
-        _run(job, store, on_event, stop) as context,
+        running(job, store, on_event, stop) as context,
     ):
         ended: list[TaskEnded] = []
         try:
@@ -87,7 +87,7 @@ def run_one(
     """
     task = job.tasks()[0]
     store.recover_orphans()
-    with _run(job, store, on_event, StopRequest()) as context:
+    with running(job, store, on_event, StopRequest()) as context:
         chosen = config or context.default_config(task)
         source = emit_source(task, chosen, context.arch, context.families)
         if isinstance(source, Outcome):
@@ -109,7 +109,9 @@ def run_one(
 
 
 @contextmanager
-def _run(job: TuneJob, store: Store, on_event: OnEvent, stop: StopRequest) -> Iterator[RunContext]:
+def running(
+    job: TuneJob, store: Store, on_event: OnEvent, stop: StopRequest
+) -> Iterator[RunContext]:
     """A run in the database with its worker and compile pool; all ended with the block."""
     with (
         GpuWorker(job.evaluator, dict(job.evaluator_options), job.limits) as worker,

@@ -274,3 +274,34 @@ class NoisyFinals(FakeEvaluator):
 def create_exact(options: dict[str, Any]) -> NoisyFinals:
     """The factory of NoisyFinals."""
     return NoisyFinals(options)
+
+
+class Moody(NoisyFinals):
+    """Honest in its first process; then slow is fast, except in a window of over 20 rounds."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        super().__init__(options)
+        starts = Path(options["starts"])
+        with starts.open("a") as file:
+            file.write("x")
+        self._first = self._honest = len(starts.read_text()) == 1
+
+    def evaluate(self, request: EvaluateRequest) -> Outcome:
+        self._honest = self._first
+        return super().evaluate(request)
+
+    def finals(self, request: FinalsRequest) -> list[Outcome]:
+        self._honest = self._first or request.rounds > 20
+        return super().finals(request)
+
+    def _ok(self, config: KernelConfig | None) -> Outcome:
+        truth = super()._ok(config)
+        if self._honest or truth.time_us is None:
+            return truth
+        lie = 100.0 - truth.time_us
+        return replace(truth, time_us=lie, samples_us=(lie,) * 3)
+
+
+def create_moody(options: dict[str, Any]) -> Moody:
+    """The factory of Moody."""
+    return Moody(options)
