@@ -17,7 +17,7 @@ from ptxgen.source import KernelSource
 FAMILIES: dict[str, Family] = {family.name: family for family in (MMA, WGMMA)}
 
 MMA_DEFAULT_MAX_M = 32
-"""Up to it mma.sync wins or ties on small layers; above it wgmma wins on most (H200, 2026-11-29)."""
+"""Up to it mma.sync wins or ties on small layers; above it wgmma wins on most (H200, 2026-11)."""
 
 
 def family_named(name: str) -> Family:

@@ -1,7 +1,7 @@
 """wgmma with the A operand in registers (PTX ISA, "Asynchronous Warpgroup Level Matrix"), sm_90a.
 
-Registers of an operand may not be touched between a wgmma and the wait that covers it; keep_alive pins
-them in the compiler's eyes until then.
+Registers of an operand may not be touched between a wgmma and the wait that covers it; the family's
+keep_alive pins them in the compiler's eyes until then.
 """
 
 from __future__ import annotations

@@ -256,6 +256,7 @@ __device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u3
   a[3] = sub2(pick_low(word >> 12), zero_8);
 }
 
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
               const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
@@ -268,7 +269,8 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   u8* workspace = (u8*)workspace_arg;
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const int warp_k = warp % WARPS_K, warp_n = warp / WARPS_K % WARPS_N, warp_m = warp / (WARPS_K * WARPS_N);
-  const int m_first = blockIdx.x * BLOCK_M;
+  const int m_tile = blockIdx.x, n_tile = blockIdx.y;
+  const int m_first = m_tile * BLOCK_M;
   const u32 smem_base = shared_address(smem);
   
 
@@ -282,7 +284,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   u64 row_block_offset[ROW_BLOCKS];
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-    const int row_block = (int)blockIdx.y * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
+    const int row_block = n_tile * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
     row_block_offset[rb] = (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + (row_block % 4) * 1024;
   }
   const u32 warp_slot = warp_n * WARPS_K + warp_k;
@@ -327,7 +329,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
         for (int first = 0; first < ROW_BLOCKS * (ROW_BLOCK_SCALE_BYTES / 16); first += 32) {
           const int c = first + lane;
           if (c < ROW_BLOCKS * (ROW_BLOCK_SCALE_BYTES / 16)) {
-            const int rb = c / (ROW_BLOCK_SCALE_BYTES / 16), row_block = (int)blockIdx.y * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
+            const int rb = c / (ROW_BLOCK_SCALE_BYTES / 16), row_block = n_tile * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
             const u8* from = block + (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + WEIGHT_BYTES
                 + (row_block % 4) * ROW_BLOCK_SCALE_BYTES + c % (ROW_BLOCK_SCALE_BYTES / 16) * 16;
             cp_async_16(meta + c * 16, from);
@@ -337,7 +339,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
         for (int first = 0; first < ROW_BLOCKS * (ROW_BLOCK_ZERO_BYTES / 16); first += 32) {
           const int c = first + lane;
           if (c < ROW_BLOCKS * (ROW_BLOCK_ZERO_BYTES / 16)) {
-            const int rb = c / (ROW_BLOCK_ZERO_BYTES / 16), row_block = (int)blockIdx.y * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
+            const int rb = c / (ROW_BLOCK_ZERO_BYTES / 16), row_block = n_tile * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
             const u8* from = block + (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + WEIGHT_BYTES + BLOCK_SCALE_BYTES
                 + (row_block % 4) * ROW_BLOCK_ZERO_BYTES + c % (ROW_BLOCK_ZERO_BYTES / 16) * 16;
             cp_async_16(meta + META_SCALE_BYTES + c * 16, from);
@@ -456,7 +458,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   };
 
   auto store = [&](int token, int feature, float4 v) {
-    const int n = blockIdx.y * BLOCK_N + feature;
+    const int n = n_tile * BLOCK_N + feature;
     if (n >= N) return;
     u32 bias_01, bias_23;
     ld_global_nc_v2(bias_01, bias_23, bias + 2 * n);
@@ -469,7 +471,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   };
 
   // ---- split K: the last CTA of a tile adds all partial tiles up, always in the same order --------
-  const u32 tile_index = blockIdx.y * gridDim.x + blockIdx.x;
+  const u32 tile_index = n_tile * gridDim.x + m_tile;
   const u32 tiles = gridDim.x * gridDim.y;
   u32* counter = (u32*)workspace + tile_index;
   float* partials = (float*)(workspace + (tiles * 4 + 255) / 256 * 256)

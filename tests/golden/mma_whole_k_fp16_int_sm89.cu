@@ -186,6 +186,7 @@ __device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u3
   a[3] = sub2(pick_high(word), zero_8);
 }
 
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
               const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
@@ -198,7 +199,8 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
 
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const int warp_k = warp % WARPS_K, warp_n = warp / WARPS_K % WARPS_N, warp_m = warp / (WARPS_K * WARPS_N);
-  const int m_first = blockIdx.x * BLOCK_M;
+  const int m_tile = blockIdx.x, n_tile = blockIdx.y;
+  const int m_first = m_tile * BLOCK_M;
   const u32 smem_base = shared_address(smem);
   
 
@@ -212,7 +214,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   u64 row_block_offset[ROW_BLOCKS];
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-    const int row_block = (int)blockIdx.y * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
+    const int row_block = n_tile * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
     row_block_offset[rb] = (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + (row_block % 4) * 1024;
   }
   const u32 warp_slot = warp_n * WARPS_K + warp_k;
@@ -234,7 +236,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   u32 zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];  // one zero point serves the whole K
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-    const int row_block = min((int)blockIdx.y * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb), STRIPS * 4 - 1);
+    const int row_block = min(n_tile * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb), STRIPS * 4 - 1);
     const u32 zeros = ld_global_nc_u8(packed + TABLE_OFFSET + STRIPS * 128 + row_block * 8 + lane / 4);
     zero_0[rb] = 0x64006400 + (zeros & 15) * 0x00010001;
     zero_8[rb] = 0x54005400 + (zeros >> 4) * 0x00100010;
@@ -321,7 +323,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   // ---- one scale a feature ----------------------------------------------------------------------
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-    const int row_block = min((int)blockIdx.y * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb), STRIPS * 4 - 1);
+    const int row_block = min(n_tile * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb), STRIPS * 4 - 1);
     float scale_0, scale_8;
     unpack_to_float(scale_0, scale_8,
                     ld_global_nc_u32(packed + TABLE_OFFSET + row_block * 32 + lane / 4 * 4));
@@ -359,7 +361,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   };
 
   auto store = [&](int token, int feature, float4 v) {
-    const int n = blockIdx.y * BLOCK_N + feature;
+    const int n = n_tile * BLOCK_N + feature;
     if (n >= N) return;
     st_global_v2(y + 2 * ((u64)(m_first + token) * ldy + n),
                  pack_from_float(v.x, v.y), pack_from_float(v.z, v.w));

@@ -53,7 +53,7 @@ def whole_k_zeros(shape: Shape) -> list[str]:
         "  u32 zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];  // one zero point serves the whole K",
         "#pragma unroll",
         "  for (int rb = 0; rb < ROW_BLOCKS; ++rb) {",
-        f"    const int row_block = min((int)blockIdx.y * (BLOCK_N / 16) + {shape.row_block_text},"
+        f"    const int row_block = min(n_tile * (BLOCK_N / 16) + {shape.row_block_text},"
         " STRIPS * 4 - 1);",
         "    const u32 zeros ="
         " ld_global_nc_u8(packed + TABLE_OFFSET + STRIPS * 128 + row_block * 8 + lane / 4);",

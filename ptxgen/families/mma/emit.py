@@ -66,6 +66,7 @@ class KernelParts:
         consume: text of the lambda consume(slot).
         main_loop: text of prologue and main loop.
         helpers: device functions and constants of the family.
+        raster: which tile a CTA works on, as m_tile and n_tile.
     """
 
     about: str
@@ -74,6 +75,7 @@ class KernelParts:
     consume: str
     main_loop: str
     helpers: str = ""
+    raster: str = "  const int m_tile = blockIdx.x, n_tile = blockIdx.y;\n"
 
 
 def assemble(shape: Shape, arch: ArchSpec, parts: KernelParts) -> KernelSource:
@@ -215,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {shape.config.min_ctas})
 {"  u8* workspace = (u8*)workspace_arg;" if shape.config.split_k > 1 else ""}
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const int warp_k = warp % WARPS_K, warp_n = warp / WARPS_K % WARPS_N, warp_m = warp / (WARPS_K * WARPS_N);
-  const int m_first = blockIdx.x * BLOCK_M;
+{parts.raster}  const int m_first = m_tile * BLOCK_M;
   const u32 smem_base = shared_address(smem);
   {trigger["start"]}
 

@@ -39,7 +39,7 @@ def _whole_k_scale(shape: Shape) -> str:
   // ---- one scale a feature ----------------------------------------------------------------------
 #pragma unroll
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-    const int row_block = min((int)blockIdx.y * (BLOCK_N / 16) + ROW_BLOCK_TEXT, STRIPS * 4 - 1);
+    const int row_block = min(n_tile * (BLOCK_N / 16) + ROW_BLOCK_TEXT, STRIPS * 4 - 1);
     float scale_0, scale_8;
     unpack_to_float(scale_0, scale_8,
                     ld_global_nc_u32(packed + TABLE_OFFSET + row_block * 32 + lane / 4 * 4));
@@ -96,7 +96,7 @@ def _store_lambda(shape: Shape) -> str:
 """
     return f"""\
   auto store = [&](int token, int feature, float4 v) {{
-    const int n = blockIdx.y * BLOCK_N + feature;
+    const int n = n_tile * BLOCK_N + feature;
     if (n >= N) return;
 {bias}    st_global_v2(y + 2 * ((u64)(m_first + token) * ldy + n),
                  pack_from_float(v.x, v.y), pack_from_float(v.z, v.w));
@@ -116,7 +116,7 @@ def _direct_store() -> str:
 def _split_reduction() -> str:
     return """\
   // ---- split K: the last CTA of a tile adds all partial tiles up, always in the same order --------
-  const u32 tile_index = blockIdx.y * gridDim.x + blockIdx.x;
+  const u32 tile_index = n_tile * gridDim.x + m_tile;
   const u32 tiles = gridDim.x * gridDim.y;
   u32* counter = (u32*)workspace + tile_index;
   float* partials = (float*)(workspace + (tiles * 4 + 255) / 256 * 256)

@@ -32,7 +32,7 @@ META_SETUP = """\
 
 def setup(shape: Shape) -> str:
     """Pointers and offsets that stay the same for all stages."""
-    row_block = f"(int)blockIdx.y * (BLOCK_N / 16) + {shape.row_block_text}"
+    row_block = f"n_tile * (BLOCK_N / 16) + {shape.row_block_text}"
     if shape.strip_tail:
         row_block = f"min({row_block}, STRIPS * 4 - 1)"
     return (
@@ -114,7 +114,7 @@ def _meta_loop(shape: Shape, what: str, chunk: int, block_offset: str) -> list[s
     per_row_block = f"ROW_BLOCK_{what}_BYTES / {chunk}"
     total = f"ROW_BLOCKS * ({per_row_block})"
     dst = "meta + c * 16" if what == "SCALE" else f"meta + META_SCALE_BYTES + c * {chunk}"
-    row_block = f"(int)blockIdx.y * (BLOCK_N / 16) + {shape.row_block_text}"
+    row_block = f"n_tile * (BLOCK_N / 16) + {shape.row_block_text}"
     if shape.strip_tail:
         row_block = f"min({row_block}, STRIPS * 4 - 1)"
     bytes_ = f"inside ? {chunk} : 0" if shape.k_block_tail else str(chunk)

@@ -16,6 +16,7 @@ KNOBS: dict[str, tuple[Scalar, ...]] = {
     "split_k": (1, 2, 3, 4, 6, 8),
     "weights_first": (False, True),
     "min_ctas": (1, 2),
+    "raster": (1, 4, 8, 16),
 }
 
 WARPGROUP_WARPS = 4
@@ -33,6 +34,8 @@ class WgmmaConfig(KernelConfig):
         split_k: CTAs that split K; they reduce in FP32 through the workspace.
         weights_first: as in the mma family.
         min_ctas: CTAs per SM that the register allocation must allow.
+        raster: tiles along M that are worked on together: with 1 all of them come before the next
+            tile along N, otherwise groups of so many, so that what a wave reads fits into L2.
     """
 
     family: ClassVar[str] = "wgmma"
@@ -44,6 +47,7 @@ class WgmmaConfig(KernelConfig):
     split_k: int
     weights_first: bool
     min_ctas: int
+    raster: int = 1
 
     # What the parts shared with the mma family ask of a config.
 

@@ -43,10 +43,25 @@ def emit(problem: Problem, config: WgmmaConfig, arch: ArchSpec) -> KernelSource:
         setup=compute.setup(shape),
         consume=compute.consume(shape),
         main_loop=_main_loop(shape),
+        raster=_raster(config.raster),
         helpers=f"enum : int {{ CHUNK_STEPS = {compute.CHUNK_STEPS} }};"
         f"  // k16 steps that are dequantized at once\n\n{compute.KEEP_ALIVE}",
     )
     return assemble(shape, arch, parts)
+
+
+def _raster(group: int) -> str:
+    """Tiles in groups of rows, N fastest within a group; the last group may be smaller."""
+    if group == 1:
+        return "  const int m_tile = blockIdx.x, n_tile = blockIdx.y;\n"
+    return f"""\
+  // CTAs start in the order of blockIdx.x, then y: {group} tiles along M share every tile along N
+  const int index = blockIdx.x + gridDim.x * blockIdx.y;
+  const int first_row = index / ({group} * (int)gridDim.y) * {group};
+  const int rows = min({group}, (int)gridDim.x - first_row);
+  const int in_group = index - first_row * (int)gridDim.y;
+  const int m_tile = first_row + in_group % rows, n_tile = in_group / rows;
+"""
 
 
 def _main_loop(shape: WgmmaShape) -> str:

@@ -67,7 +67,9 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaConfig
     """Every legal config worth trying for batches of up to m, in a fixed order."""
     if m < MIN_M or not arch.has_wgmma:
         return
-    knobs = {**KNOBS, "block_m": block_m_choices(m), "weights_first": (False,)}
+    block_ms = block_m_choices(m)
+    rasters = KNOBS["raster"] if m > 4 * max(block_ms) else (1,)  # few rows of tiles: all at once
+    knobs = {**KNOBS, "block_m": block_ms, "weights_first": (False,), "raster": rasters}
     for values in product(*knobs.values()):
         config = WgmmaConfig.from_knobs(dict(zip(knobs, values, strict=True)))
         if not violations(problem, config, arch):
