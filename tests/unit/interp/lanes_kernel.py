@@ -20,7 +20,7 @@ REGISTERS = (
 def kernel_text(body: str, params: int, shared: str = "") -> str:
     """A kernel `k` of 64-bit parameters p0, p1, ... with registers %p %h %r %f %rd."""
     named = ", ".join(f".param .u64 p{index}" for index in range(params))
-    return f"{HEADER}.visible .entry k({named})\n{{\n{shared}\n{REGISTERS}\n{body}\nret;\n}}\n"
+    return f"{HEADER}{shared}\n.visible .entry k({named})\n{{\n{REGISTERS}\n{body}\nret;\n}}\n"
 
 
 def apply(body: str, *inputs: Array, outputs: Sequence[Any] = (np.uint32,)) -> list[Array]:

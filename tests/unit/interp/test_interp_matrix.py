@@ -1,0 +1,159 @@
+"""ldmatrix and mma.sync against matrices built element by element from the manual's fragment
+tables (PTX ISA, "Warp-Level Matrix Instructions")."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from lanes_kernel import apply, run_text
+
+from ptxgen.errors import DivergenceError, UninitializedError
+
+SHARED = ".extern .shared .align 128 .b8 smem[];"
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_ldmatrix(count: int, trans: str) -> None:
+    """Lane l gets elements 2 (l % 4) and the next of row l / 4 (transposed: of column l / 4)."""
+    source = np.random.default_rng(0).integers(0, 65536, (4, 8, 8), dtype=np.uint16)
+    registers = ", ".join(f"%r{10 + n}" for n in range(count))
+    stores = " ".join(f"st.global.b32 [%rd4+{128 * n}], %r{10 + n};" for n in range(count))
+    # Rows are stored in a scrambled order (row r of all 32 at place 5 r + 3 mod 32).
+    body = f"""mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];
+    mul.wide.u32 %rd2, %r0, 16; add.s64 %rd3, %rd0, %rd2; mul.wide.u32 %rd5, %r0, 4;
+    add.s64 %rd4, %rd1, %rd5; mov.u32 %r1, smem; mad.lo.s32 %r2, %r0, 5, 3; and.b32 %r2, %r2, 31;
+    shl.b32 %r2, %r2, 4; add.s32 %r2, %r2, %r1; ld.global.v4.b32 {{%r4, %r5, %r6, %r7}}, [%rd3];
+    st.shared.v4.b32 [%r2], {{%r4, %r5, %r6, %r7}}; bar.sync 0;
+    setp.lt.s32 %p0, %r0, {8 * count}; selp.b32 %r2, %r2, 4, %p0;
+    ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{registers}}}, [%r2]; {stores}
+    """
+    buffers = {"in": source, "out": np.zeros((count, 32), np.uint32)}
+    report, out = run_text(body, buffers, smem_bytes=512, shared=SHARED)
+    halves = out["out"].view(np.uint16).reshape(count, 32, 2)
+    for matrix in range(count):
+        for lane in range(32):
+            for half in (0, 1):
+                row, column = lane // 4, 2 * (lane % 4) + half
+                if trans:
+                    row, column = column, row
+                assert halves[matrix, lane, half] == source[matrix, row, column]
+    assert report.races == ()
+    assert report.counts.bytes["shared_read"] == 128 * count
+
+
+def fragments(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> list[np.ndarray]:
+    """The ten input registers of m16n8k16, lane by lane as the manual's figures have them."""
+    registers = np.zeros((6, 32, 2), np.uint16)
+    sums = np.zeros((4, 32), np.float32)
+    for lane in range(32):
+        group, thread = lane // 4, lane % 4
+        for i in range(8):
+            row = group if i < 2 or 4 <= i < 6 else group + 8
+            column = thread * 2 + (i & 1) + (8 if i >= 4 else 0)
+            registers[i // 2, lane, i % 2] = a[row, column]
+        for i in range(4):
+            row = thread * 2 + (i & 1) + (8 if i >= 2 else 0)
+            registers[4 + i // 2, lane, i % 2] = b[row, group]
+        for i in range(4):
+            sums[i, lane] = c[group if i < 2 else group + 8, thread * 2 + (i & 1)]
+    words = registers.view(np.uint32)[..., 0]
+    return [*words, *sums.view(np.uint32)]
+
+
+def matrix_of(results: list[np.ndarray]) -> np.ndarray:
+    d = np.zeros((16, 8), np.float32)
+    for i, values in enumerate(results):
+        for lane in range(32):
+            row = lane // 4 + (8 if i >= 2 else 0)
+            d[row, lane % 4 * 2 + (i & 1)] = values.view(np.float32)[lane]
+    return d
+
+
+MMA = """mma.sync.aligned.m16n8k16.row.col.f32.{0}.{0}.f32 {{%f0, %f1, %f2, %f3}},
+{{%i0, %i1, %i2, %i3}}, {{%i4, %i5}}, {{%i6, %i7, %i8, %i9}};
+mov.b32 %o0, %f0; mov.b32 %o1, %f1; mov.b32 %o2, %f2; mov.b32 %o3, %f3;"""
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("f16", torch.float16), ("bf16", torch.bfloat16)])
+@pytest.mark.parametrize("seed", range(4))
+def test_mma_is_the_exact_sum_rounded_once(kind: str, dtype: torch.dtype, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    a = torch.randn(16, 16, generator=generator).to(dtype)
+    b = torch.randn(16, 8, generator=generator).to(dtype)
+    c = torch.randn(16, 8, generator=generator) * 10.0 ** (seed - 2)
+    bits = [t.view(torch.int16).numpy().view(np.uint16) for t in (a, b)]
+    results = apply(MMA.format(kind), *fragments(*bits, c.numpy()), outputs=(np.uint32,) * 4)
+    exact = a.double() @ b.double() + c.double()
+    assert np.array_equal(matrix_of(results), exact.float().numpy())
+
+
+def test_mma_gives_infinities_and_the_canonical_nan() -> None:
+    a, b, c = np.zeros((16, 16), np.uint16), np.zeros((16, 8), np.uint16), np.zeros((16, 8))
+    a[3, 4], b[4, 5], a[9, 2], b[2, 1] = 0x7C00, 0x3C00, 0x7C00, 0x0000
+    results = apply(MMA.format("f16"), *fragments(a, b, c), outputs=(np.uint32,) * 4)
+    d = matrix_of(results)
+    assert d[3, 5] == np.inf
+    assert np.isnan(d[9]).all()  # inf * 0 in the whole row
+    assert 0x7FFFFFFF in {int(word) for register in results for word in register}
+    d[[3, 9]] = 0
+    assert not d.any()
+
+
+def test_whole_warp_instructions_refuse_missing_lanes() -> None:
+    body = """mov.u32 %r0, %tid.x; mov.u32 %r1, smem; setp.lt.s32 %p0, %r0, 31; bar.sync 0;
+    @%p0 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r1];"""
+    with pytest.raises(DivergenceError, match="ldmatrix"):
+        run_text(body, smem_bytes=512, shared=SHARED)
+    with pytest.raises(DivergenceError, match="ldmatrix"):
+        run_text(body.replace("@%p0 ", ""), threads=48, smem_bytes=512, shared=SHARED)
+
+
+POISONED = """mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; mul.wide.u32 %rd1, %r0, 4;
+add.s64 %rd2, %rd0, %rd1; mov.u32 %r1, smem; shl.b32 %r2, %r0, 4; add.s32 %r3, %r1, %r2;
+mov.u32 %r4, 0; setp.ne.s32 %p0, %r0, {missing};
+@%p0 st.shared.v4.b32 [%r3], {{%r4, %r4, %r4, %r4}}; bar.sync 0;
+ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r10, %r11, %r12, %r13}}, [%r3];
+mov.f32 %f0, 0f00000000;
+mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%f4, %f5, %f6, %f7}}, {fragments},
+{{%f0, %f0, %f0, %f0}};
+shr.u32 %r20, %r0, 2; and.b32 %r21, %r0, 3; setp.{keep} %p1, {which}, {index};
+@%p1 st.global.f32 [%rd2], {value};
+"""
+B_OPERAND = "{%r4, %r4, %r4, %r4}, {%r10, %r11}"
+A_OPERAND = "{%r10, %r11, %r12, %r13}, {%r4, %r4}"
+
+
+@pytest.mark.parametrize(
+    ("operand", "which", "index", "value"),
+    [
+        # Row 6 of B^T unwritten: column 6 is lanes with thread 3, first register.
+        (B_OPERAND, "%r21", 3, "%f4"),
+        # Row 6 of A's upper left quarter: row 6 is lanes of group 6, registers 0 and 1.
+        (A_OPERAND, "%r20", 6, "%f4"),
+        (A_OPERAND, "%r20", 6, "%f5"),
+    ],
+)
+def test_poison_spoils_a_row_or_a_column_of_the_product(
+    operand: str, which: str, index: int, value: str
+) -> None:
+    def body(keep: str) -> str:
+        return POISONED.format(
+            missing=6, fragments=operand, which=which, index=index, value=value, keep=keep
+        )
+
+    buffers = {"out": np.ones(32, np.float32)}
+    _, out = run_text(body("ne.s32"), buffers, smem_bytes=512, shared=SHARED)
+    kept = out["out"] == 0
+    assert kept.sum() == 32 - (8 if which == "%r21" else 4)
+    with pytest.raises(UninitializedError):
+        run_text(body("eq.s32"), buffers, smem_bytes=512, shared=SHARED)
+
+
+def test_poison_in_the_other_columns_of_a_register_pair_stays_there() -> None:
+    """Column 6 is register 0 of thread 3; its register 1 is column 7, which was written."""
+    body = POISONED.format(
+        missing=6, fragments=B_OPERAND, which="%r21", index=3, value="%f5", keep="eq.s32"
+    )
+    run_text(body, {"out": np.ones(32, np.float32)}, smem_bytes=512, shared=SHARED)
