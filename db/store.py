@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,10 +32,12 @@ class Store:
 
     Args:
         database: an open database.
+        clock: says what time it is; it may jump, since nothing but the rows' dates depends on it.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] | None = None) -> None:
         self.database = database
+        self._now = clock or _now
         self._owner = current_owner().encode()
 
     def start_run(
@@ -56,14 +58,14 @@ class Store:
                 toolchain_id=_key_of(session, ensure_toolchain(session, toolchain)),
                 settings=checked,
                 owner=self._owner,
-                started_at=_now(),
+                started_at=self._now(),
             )
             return _key_of(session, run)
 
     def end_run(self, run_id: int) -> None:
         """Marks a run as ended in good order. Raises StoreError for an unknown run."""
         with self.database.writing() as session:
-            self._run(session, run_id).ended_at = _now()
+            self._run(session, run_id).ended_at = self._now()
 
     def start_trial(
         self,
@@ -117,7 +119,7 @@ class Store:
         ending = (
             update(Trial)
             .where(Trial.id == trial_id, Trial.status == Status.STARTED.value)
-            .values(**outcome_values(outcome), ended_at=_now())
+            .values(**outcome_values(outcome), ended_at=self._now())
         )
         with self.database.writing() as session:
             if _changed(session.execute(ending)) == 1:
@@ -204,7 +206,7 @@ class Store:
             winner.cublas_us = cublas_us
             winner.ties = [config.to_dict() for config in ties]
             winner.proof = proof.to_dict() if proof else None
-            winner.updated_at = _now()
+            winner.updated_at = self._now()
             session.add(winner)
             return True
 
@@ -214,14 +216,14 @@ class Store:
         Those of another host (or pid namespace) count as dead once their trial is max_age_s old.
         """
         with self.database.reading() as session:
-            dead = dead_trials(session, _now() - timedelta(seconds=max_age_s))
+            dead = dead_trials(session, self._now() - timedelta(seconds=max_age_s))
         if not dead:
             return 0
         crash = outcome_values(Outcome(Status.CRASH, ORPHAN_MESSAGE))
         ending = (
             update(Trial)
             .where(Trial.id.in_(dead), Trial.status == Status.STARTED.value)
-            .values(**crash, ended_at=_now())
+            .values(**crash, ended_at=self._now())
         )
         with self.database.writing() as session:
             return _changed(session.execute(ending))
@@ -241,7 +243,7 @@ class Store:
             contender="ptxtune",
             pid=Owner.decode(self._owner).pid,
             owner=self._owner,
-            started_at=_now(),
+            started_at=self._now(),
             **outcome_values(Outcome(Status.STARTED)),
         )
 

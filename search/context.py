@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from db import query
 from db.records import DeviceRecord, ToolchainRecord
 from db.store import Store
 from ptxgen.arch import ArchSpec
 from ptxgen.config import KernelConfig
-from ptxgen.errors import ConfigError
+from ptxgen.errors import ConfigError, StoreError
 from ptxgen.families.base import Family
 from ptxgen.outcome import Outcome, Status
 from ptxgen.source import KernelSource
@@ -29,6 +30,12 @@ CUBLAS = "cublas"
 
 MAX_KILLS = 2
 """A config that killed or hung the worker this often on a device is not run there again."""
+
+
+WRITE_TRIES = 3
+"""Tries of a write before the run ends; on SQLite each one waits half a minute for a lock."""
+
+T = TypeVar("T")
 
 
 class StoppedError(Exception):
@@ -105,9 +112,9 @@ class RunContext:
                 outcome = worker.evaluate(request, meanwhile)
             except BaseException as error:  # Ctrl-C, or a broken GPU: not this candidate's fault
                 reason = f"not measured: {error or type(error).__name__}"
-                self.store.end_trial(trial_id, Outcome(Status.NOISY, reason))
+                self._end(trial_id, Outcome(Status.NOISY, reason))
                 raise
-        self.store.end_trial(trial_id, outcome)
+        self._end(trial_id, outcome)
         self.ledger.add(task, candidate.config if candidate else None, outcome)
         if self.worker.restarts > restarts:
             self.on_event(Note("the GPU worker was restarted"))
@@ -116,34 +123,55 @@ class RunContext:
     def record(self, task: Task, candidate: Candidate | None, outcome: Outcome) -> int:
         """Stores a trial that is over already, such as a finalist's. Returns its id."""
         trial_id = self._started(task, candidate)
-        self.store.end_trial(trial_id, outcome)
+        self._end(trial_id, outcome)
         return trial_id
 
     def record_unrun(
         self, task: Task, config: KernelConfig, source_digest: str, outcome: Outcome
     ) -> None:
         """Stores a candidate that never reached the GPU."""
-        trial_id = self.store.start_trial(
-            self.run_id,
-            task.problem,
-            task.m,
-            task.protocol,
-            config=config,
-            source_digest=source_digest,
+        trial_id = self._patiently(
+            lambda: self.store.start_trial(
+                self.run_id,
+                task.problem,
+                task.m,
+                task.protocol,
+                config=config,
+                source_digest=source_digest,
+            )
         )
-        self.store.end_trial(trial_id, outcome)
+        self._end(trial_id, outcome)
         self.ledger.add(task, config, outcome)
 
     def _started(self, task: Task, candidate: Candidate | None) -> int:
-        return self.store.start_trial(
-            self.run_id,
-            task.problem,
-            task.m,
-            task.protocol,
-            contender="ptxtune" if candidate else CUBLAS,
-            config=candidate.config if candidate else None,
-            source_digest=candidate.source_digest if candidate else "",
+        return self._patiently(
+            lambda: self.store.start_trial(
+                self.run_id,
+                task.problem,
+                task.m,
+                task.protocol,
+                contender="ptxtune" if candidate else CUBLAS,
+                config=candidate.config if candidate else None,
+                source_digest=candidate.source_digest if candidate else "",
+            )
         )
+
+    def _end(self, trial_id: int, outcome: Outcome) -> None:
+        self._patiently(lambda: self.store.end_trial(trial_id, outcome))
+
+    def _patiently(self, write: Callable[[], T]) -> T:
+        """A write that outlasts a database locked for a minute; each try waits by itself as well.
+
+        A measured trial that could not be stored would count as a crash of its config.
+        """
+        for _ in range(WRITE_TRIES - 1):
+            try:
+                return write()
+            except StoreError as error:
+                if self.stop.requested:
+                    raise
+                self.on_event(Note(f"trying again: {error}"))
+        return write()
 
 
 def emit_source(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from db.records import DeviceRecord
@@ -201,7 +201,10 @@ class GpuWorker:
             self.kill()
         if self._device is not None:
             self.restarts += 1
-        child = self._child = Child(SERVER, {"factory": self._factory, "options": self._options})
+        options = self._options
+        if self._device is not None and self._device.measured:  # not measured again after a crash
+            options = {**options, "ceilings": asdict(self._device)}
+        child = self._child = Child(SERVER, {"factory": self._factory, "options": options})
         try:
             reply = child.request({"kind": "device"}, self._limits.start_s)
             self._device = device_from_dict(reply["device"])
