@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-Policy = Literal["round_robin", "random", "reverse", "one_ahead"]
+Policy = Literal["round_robin", "random", "reverse", "one_ahead", "one_behind"]
 AccessKind = Literal["read", "write", "copy"]
 
-POLICIES: tuple[Policy, ...] = ("round_robin", "random", "reverse", "one_ahead")
+POLICIES: tuple[Policy, ...] = ("round_robin", "random", "reverse", "one_ahead", "one_behind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class Schedule:
         policy: "round_robin" takes warps in turns of a few instructions, CTAs in order;
             "random" takes a random warp for a random while, CTAs shuffled; "reverse" runs the last
             runnable warp until it blocks, CTAs from the last to the first; "one_ahead" lets one
-            random warp run as far ahead of the others as barriers allow, CTAs shuffled.
+            random warp run as far ahead of the others as barriers allow, CTAs shuffled;
+            "one_behind" lets one random warp run only where no other can, CTAs shuffled.
         resident: CTAs that run interleaved; the next starts where one has ended.
     """
 
