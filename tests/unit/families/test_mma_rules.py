@@ -129,7 +129,10 @@ def test_malformed_configs_are_refused(data: object) -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a"])
 def test_candidates_are_legal_distinct_and_cover_the_batch(m: int, arch: str) -> None:
     found = list(MMA.candidates(PROBLEM, ARCHS[arch], m))
-    assert len(found) > 100
+    if arch == "sm_90a" and m > 64:
+        assert found == [], "wgmma is faster there in every cell"
+    else:
+        assert len(found) > 100
     assert len({config.key() for config in found}) == len(found)
     for config in found:
         assert isinstance(config, MmaConfig)
