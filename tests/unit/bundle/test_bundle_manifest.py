@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from bundle_helpers import CpuBackend, small_bundle
 
+from ptxgen.bootstrap import Interval
 from ptxgen.bundle.load import load
 from ptxgen.bundle.manifest import Manifest
 from ptxgen.errors import BundleError
 from ptxgen.problem import Problem
+from ptxgen.proof import Proof
 
 PROBLEM = Problem(n=64, k=128)
 
@@ -35,6 +37,27 @@ def signed(text: str, change: Change) -> str:
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
     data["digest"] = hashlib.sha256(canonical.encode()).hexdigest()
     return json.dumps(data)
+
+
+PROOF = Proof(11, Interval(5.0, 4.9, 5.1, 11), 6.0, 9.0, None, Interval(1.2, 1.1, 1.3, 11))
+
+
+def test_a_proof_of_the_measurement_is_kept(text: str) -> None:
+    def prove(data: dict[str, Any]) -> None:
+        data["buckets"][0]["measurement"].update(proof=PROOF.to_dict(), state="sustained")
+
+    manifest = Manifest.from_json(signed(text, prove))
+    measurement = manifest.buckets[0].measurement
+    assert measurement is not None
+    assert (measurement.proof, measurement.state) == (PROOF, "sustained")
+    assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+@pytest.mark.parametrize("proof", [7, {}, PROOF.to_dict() | {"rounds": "many"}])
+def test_a_damaged_proof_is_refused(text: str, proof: object) -> None:
+    changed = signed(text, lambda d: d["buckets"][0]["measurement"].update(proof=proof))
+    with pytest.raises(BundleError, match=r"measurement\.proof"):
+        Manifest.from_json(changed)
 
 
 def test_signing_alone_changes_nothing(text: str) -> None:
