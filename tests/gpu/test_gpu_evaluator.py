@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,6 +71,10 @@ def test_a_right_kernel_is_timed(
     assert outcome.spread < 0.2
     assert len(outcome.samples_us) >= 7
     assert outcome.clock_mhz is None or outcome.clock_mhz > 300
+    evidence = outcome.evidence
+    assert evidence is not None
+    assert evidence.after.sm_mhz == outcome.clock_mhz
+    assert os.getpid() not in (evidence.other_pids or ())
 
 
 def test_the_baseline_is_timed(evaluator: GpuEvaluator) -> None:
@@ -119,3 +124,4 @@ def test_finals_take_turns(evaluator: GpuEvaluator, tmp_path: Path) -> None:
     assert cublas is not None
     assert abs(first - again) / first < 0.1
     assert all(len(outcome.samples_us) == 5 for outcome in outcomes)
+    assert len({outcome.evidence for outcome in outcomes}) == 1  # one window
