@@ -1,0 +1,165 @@
+"""Whole kernels, compiled by NVRTC, on the interpreter: right under every schedule, no races, and
+the instructions that the config promises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ptxgen.arch import ARCHS
+from ptxgen.check import compare
+from ptxgen.compile import compile_source
+from ptxgen.errors import KernelFaultError
+from ptxgen.families import emit
+from ptxgen.families.mma.config import MmaConfig
+from ptxgen.interp import GlobalMemory, Launch, RunOptions, RunReport, Schedule, load_program, run
+from ptxgen.problem import Problem
+from ptxgen.reference import random_problem_data, reference_output
+from ptxgen.source import KernelSource
+from ptxgen.weights.pack import pack
+
+pytestmark = pytest.mark.compile
+
+SCHEDULES = (
+    Schedule(0, "random", resident=3),
+    Schedule(1, "reverse", resident=2),
+    Schedule(2, "one_ahead"),
+)
+SMALL = MmaConfig(
+    block_m=16,
+    warp_m=16,
+    block_n=32,
+    warp_n=32,
+    block_k=128,
+    warps_k=1,
+    num_stages=2,
+    split_k=1,
+    scale_on="accumulators",
+    weights_first=False,
+    min_ctas=1,
+)
+
+
+def shaped(**knobs: Any) -> MmaConfig:
+    return replace(SMALL, **knobs)
+
+
+CASES = {
+    "private": (Problem(64, 512, 128), shaped(), "sm_80", 5),
+    "warps along k": (Problem(64, 768, 64), shaped(block_k=256, warps_k=2), "sm_90a", 16),
+    "bf16 with zeros, tails and bias": (
+        Problem(72, 544, 32, "bf16", "int", bias=True),
+        shaped(block_m=8, warp_m=8, warp_n=16, scale_on="weights", num_stages=3),
+        "sm_80",
+        11,
+    ),
+    "whole K": (
+        Problem(64, 416, 416, "fp16", "int"),
+        shaped(block_m=4, warp_m=4, block_n=64, warp_n=16),
+        "sm_90a",
+        3,
+    ),
+    "split K": (
+        Problem(128, 768, 64, "fp16", "int"),
+        shaped(split_k=2, weights_first=True),
+        "sm_86",
+        17,
+    ),
+    "split K in three, warps along m": (
+        Problem(64, 768, 128, "bf16"),
+        shaped(block_m=32, warp_m=16, block_n=64, split_k=3, scale_on="weights", num_stages=3),
+        "sm_90a",
+        33,
+    ),
+}
+
+
+class Case:
+    """A problem's inputs and a compiled kernel, to be run many times."""
+
+    def __init__(self, problem: Problem, config: MmaConfig, arch: str, m: int) -> None:
+        self.problem, self.m = problem, m
+        self.source: KernelSource = emit(problem, config, ARCHS[arch])
+        self.ptx = compile_source(self.source, line_info=True).ptx
+        self.data = random_problem_data(problem, m)
+        self.packed = pack(self.data.weight, problem)
+        self.reference = reference_output(self.data.x, self.data.weight, problem, self.data.bias)
+
+    def run(
+        self, schedule: Schedule, ptx: str = "", options: RunOptions | None = None
+    ) -> tuple[torch.Tensor, RunReport, np.ndarray]:
+        """(output, report, workspace counters)"""
+        plan, memory = self.source.plan, GlobalMemory()
+        x = memory.allocate("x", halves(self.data.x), readonly=True)
+        packed = memory.allocate("packed", self.packed.numpy(), readonly=True)
+        bias = 0
+        if self.data.bias is not None:
+            bias = memory.allocate("bias", halves(self.data.bias), readonly=True)
+        y = memory.allocate("y", np.full((self.m, self.problem.n), 0x7FFF, np.int16))
+        counters = plan.counter_bytes(self.m)
+        space = np.full(max(16, plan.workspace_bytes(self.m)), 0xFF, np.uint8)
+        space[:counters] = 0
+        workspace = memory.allocate("workspace", space)
+        args = (x, packed, bias, y, workspace, self.m, self.problem.k, self.problem.n)
+        launch = Launch(plan.grid(self.m), (plan.threads, 1, 1), plan.smem_bytes, args)
+        program = load_program(ptx or self.ptx, self.source.entry)
+        report = run(program, launch, memory, schedule, options)
+        out = torch.from_numpy(memory.array("y")).view(self.data.x.dtype)
+        return out, report, memory.array("workspace")[:counters]
+
+
+def halves(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.contiguous().view(torch.int16).numpy()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_are_right_under_every_schedule(name: str) -> None:
+    case = Case(*CASES[name])
+    outputs = []
+    for schedule in SCHEDULES:
+        out, report, counters = case.run(schedule)
+        result = compare(out, case.problem, case.reference)
+        assert result.ok, (schedule, result)
+        assert [str(race) for race in report.races] == []
+        assert not counters.any()
+        outputs.append(out.view(torch.int16))
+    assert all(torch.equal(outputs[0], out) for out in outputs[1:])
+
+
+def test_bytes_and_tensor_instructions_are_those_of_the_plan() -> None:
+    """Every weight byte is copied once a token tile; 2 m16n8k16 per 16 tokens, 16 x 16 weights."""
+    problem, config, arch, m = CASES["private"]
+    case = Case(problem, config, arch, m)
+    _, report, _ = case.run(Schedule())
+    tiles = problem.n // 16 * (problem.k // 16) * (config.block_m // 8)
+    assert report.counts.pipes["tensor"] == tiles
+    activations = config.block_m * problem.k * 2 * (problem.n // config.block_n)
+    assert report.counts.bytes["async_copy"] == case.packed.numel() + activations
+    assert report.counts.bytes["global_write"] == m * problem.n * 2
+
+
+def test_lost_barriers_and_waits_are_seen_with_their_source_lines() -> None:
+    case = Case(*CASES["split K in three, warps along m"])
+    lines = case.source.text.split("\n")
+    for lost, least in (("bar.sync", "cp_async_16"), ("cp.async.wait_group", "cp_async_16")):
+        ptx = "\n".join(
+            f"// {row}" if row.strip().startswith(lost) else row for row in case.ptx.split("\n")
+        )
+        try:
+            races = case.run(SCHEDULES[0], ptx)[1].races
+        except KernelFaultError as fault:
+            races = fault.races
+        assert races, lost
+        sources = [lines[race.first.source_line - 1] for race in races]
+        assert any(least in line for line in sources), lost
+
+
+def test_loading_the_same_text_twice_counts_the_same_steps() -> None:
+    case = Case(*CASES["private"])
+    first, second = (case.run(Schedule(4, "random"))[1] for _ in range(2))
+    assert first.steps == second.steps
+    assert first.counts == second.counts
