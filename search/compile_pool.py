@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ptxgen.outcome import Outcome, Resources, Status
 from ptxgen.source import KernelSource
@@ -95,8 +96,7 @@ class CompilePool:
             "entry": source.entry,
         }
         try:
-            reply = self._child().request(message, self._timeout_s)
-            return _accepted(reply)
+            return _accepted(self._answer(message))
         except ChildFailedError as error:
             return _failed(Status.COMPILE_ERROR, f"{error.kind}: {error}")
         except ChildTimeoutError:
@@ -108,6 +108,15 @@ class CompilePool:
         except (ChildDiedError, ChildGarbageError, KeyError, TypeError) as error:
             self._drop_child()
             return _failed(Status.COMPILE_ERROR, f"the compiler process failed: {error}")
+
+    def _answer(self, message: dict[str, Any]) -> dict[str, object]:
+        """The compile process's answer; one that died may have been another's victim: once more."""
+        try:
+            reply = self._child().request(message, self._timeout_s)
+        except ChildDiedError:
+            self._drop_child()
+            reply = self._child().request(message, self._timeout_s)
+        return dict(reply)
 
     def _child(self) -> Child:
         """This thread's process; starts one where there is none."""
