@@ -15,7 +15,8 @@ from torch import Tensor
 
 from ptxgen.check import POISON
 from ptxgen.cpucheck.reduced import Case
-from ptxgen.interp import GlobalMemory, Launch
+from ptxgen.cpucheck.watched import Arrivals, WatchedMemory
+from ptxgen.interp import Launch
 from ptxgen.reference import ProblemData
 from ptxgen.source import LaunchPlan
 from ptxgen.weights.pack import pack
@@ -33,7 +34,7 @@ class Buffers:
     """The memory of one launch and how the kernel is told about it."""
 
     case: Case
-    memory: GlobalMemory
+    memory: WatchedMemory
     launch: Launch
     counter_bytes: int
 
@@ -47,7 +48,7 @@ class Buffers:
             data: its inputs.
             packed: the packed weights.
         """
-        memory, problem, m = GlobalMemory(), case.problem, case.m
+        memory, problem, m = WatchedMemory(), case.problem, case.m
         x = memory.allocate("x", _rows(halves(data.x), X_PAD), readonly=True)
         weights = memory.allocate("packed", packed.numpy(), readonly=True)
         bias = 0
@@ -55,9 +56,21 @@ class Buffers:
             bias = memory.allocate("bias", halves(data.bias), readonly=True)
         blank = np.full((m, problem.n), POISON, dtype=np.uint16)
         y = memory.allocate("y", _rows(blank, Y_PAD))
+        memory.watch("y", y)
         workspace = 0
         if plan.workspace_bytes(m):
             workspace = memory.allocate("workspace", _workspace(plan, m))
+            counters = plan.counter_bytes(m)
+            memory.watch("workspace", workspace, first=counters)
+            memory.watch_arrivals(
+                Arrivals(
+                    counters=workspace,
+                    partials=workspace + counters,
+                    tiles=plan.m_tiles(m) * plan.n_tiles,
+                    slices=plan.split_k,
+                    slice_bytes=4 * plan.block_m * plan.block_n,
+                )
+            )
         args = (x, weights, bias, y, workspace, m, problem.k + X_PAD, problem.n + Y_PAD)
         launch = Launch(plan.grid(m), (plan.threads, 1, 1), plan.smem_bytes, args)
         return cls(case, memory, launch, plan.counter_bytes(m))
@@ -75,6 +88,19 @@ class Buffers:
     def damaged(self) -> int:
         """Elements between the rows of y that are no longer poison."""
         return int((self._y_rows()[:-1, self.case.problem.n :] != POISON).sum())
+
+    def rewritten(self) -> int:
+        """Outputs that were written more than once."""
+        return int((self.memory.writes("y")[::2] > 1).sum())
+
+    def early_reads(self) -> int:
+        """Words of the workspace that were read before anybody had written them."""
+        return self.memory.early_reads
+
+    def early_arrivals(self) -> int:
+        """Tiles on which a CTA counted itself in before all its partial sums were written."""
+        arrivals = self.memory.arrivals
+        return arrivals.early_tiles() if arrivals else 0
 
     def open_counters(self) -> int:
         """Tile counters that the launch did not leave at zero for the next one."""

@@ -29,7 +29,7 @@ SCHEDULES = (
     Schedule(seed=2, policy="reverse", resident=1),
     Schedule(seed=3, policy="random", resident=4),
 )
-"""Orders in which a kernel is run: one warp far ahead, warps and CTAs backwards, and at random."""
+"""Orders in which a kernel is run: one warp far ahead, warps and CTAs backwards, all at random."""
 
 
 class FailureKind(StrEnum):
@@ -39,6 +39,8 @@ class FailureKind(StrEnum):
     RACE = "race"  # two unsynchronised accesses of shared memory
     UNWRITTEN = "unwritten"  # outputs that nobody wrote
     GUARD = "guard"  # writes between the rows of y
+    REWRITTEN = "rewritten"  # outputs written more than once: the last writer wins
+    EARLY = "early"  # partial sums read, or counted in, before they were written
     VALUE = "value"  # another result than the reference
     COUNTER = "counter"  # a workspace that the next launch could not use
     ORDER = "order"  # schedules whose outputs differ in a bit
@@ -185,18 +187,32 @@ class _Judge:
         except UnsupportedPtxError:
             raise
         except KernelFaultError as error:
+            for race in error.races:
+                self._fail(FailureKind.RACE, name, str(race))
             self._fail(FailureKind.FAULT, name, f"{type(error).__name__}: {error}")
             return
         self._reports.append(report)
         for race in report.races:
             self._fail(FailureKind.RACE, name, str(race))
+        self._inspect(buffers, name)
+        self._compare(buffers.output(), name)
+
+    def _inspect(self, buffers: Buffers, name: str) -> None:
+        """Everything about the memory but the values."""
         if damaged := buffers.damaged():
             self._fail(FailureKind.GUARD, name, f"wrote {damaged} elements between rows of y")
         if count := buffers.open_counters():
             self._fail(FailureKind.COUNTER, name, f"left {count} tile counters other than 0")
         if unwritten := buffers.unwritten():
             self._fail(FailureKind.UNWRITTEN, name, f"left {unwritten} outputs unwritten")
-        self._compare(buffers.output(), name)
+        if rewritten := buffers.rewritten():
+            self._fail(FailureKind.REWRITTEN, name, f"wrote {rewritten} outputs more than once")
+        if early := buffers.early_reads():
+            message = f"read {early} words of the workspace that nobody had written yet"
+            self._fail(FailureKind.EARLY, name, message)
+        if early := buffers.early_arrivals():
+            message = f"on {early} tiles a CTA counted itself in before its sums were written"
+            self._fail(FailureKind.EARLY, name, message)
 
     def _compare(self, out: Tensor, name: str) -> None:
         checked = compare(out, self._case.problem, self._expected)

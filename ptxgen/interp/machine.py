@@ -90,13 +90,12 @@ class _Chooser:
         self._random = random.Random(schedule.seed)  # noqa: S311
         self._turn = -1
         self._ahead: Warp | None = None
-        self._behind: Warp | None = None
 
     def cta_order(self, grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
         order = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
         if self._policy == "reverse":
             order.reverse()
-        elif self._policy in ("random", "one_ahead", "one_behind"):
+        elif self._policy in ("random", "one_ahead"):
             self._random.shuffle(order)
         return order
 
@@ -109,23 +108,11 @@ class _Chooser:
             return runnable[-1], _FOREVER if len(resident) == 1 else 4 * TURN
         if self._policy == "random":
             return self._random.choice(runnable), self._random.randint(1, 4 * TURN)
-        if self._policy == "one_behind":
-            return self._others(runnable)
         return self._leader(runnable)
 
     def _after_last(self, runnable: list[Warp]) -> Warp:
         """The next one in turn; those that wait are skipped."""
         return runnable[self._turn % len(runnable)]
-
-    def _others(self, runnable: list[Warp]) -> tuple[Warp, int]:
-        """Anybody but one warp, which steps alone, and only where nobody else can run.
-
-        One step: a barrier that it completes lets the others run on before it does.
-        """
-        if self._behind is None or self._behind.done:
-            self._behind = self._random.choice(runnable)
-        others = [warp for warp in runnable if warp is not self._behind]
-        return (self._random.choice(others), TURN) if others else (self._behind, 1)
 
     def _leader(self, runnable: list[Warp]) -> tuple[Warp, int]:
         """One warp runs until it must wait; then the others take small turns until it can."""
