@@ -97,6 +97,10 @@ class DivergenceError(KernelFaultError):
     """An instruction of a whole warp (.sync.aligned) ran with lanes missing."""
 
 
+class InFlightError(KernelFaultError):
+    """A register of an asynchronous instruction was written before the wait, or without a fence."""
+
+
 class DeadlockError(KernelFaultError):
     """Every warp waits for another."""
 

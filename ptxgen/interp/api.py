@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-Policy = Literal["round_robin", "random", "reverse", "one_ahead", "one_behind"]
+Policy = Literal["round_robin", "random", "reverse", "one_ahead"]
 AccessKind = Literal["read", "write", "copy"]
 
-POLICIES: tuple[Policy, ...] = ("round_robin", "random", "reverse", "one_ahead", "one_behind")
+POLICIES: tuple[Policy, ...] = ("round_robin", "random", "reverse", "one_ahead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,7 @@ class Schedule:
         policy: "round_robin" takes warps in turns of a few instructions, CTAs in order;
             "random" takes a random warp for a random while, CTAs shuffled; "reverse" runs the last
             runnable warp until it blocks, CTAs from the last to the first; "one_ahead" lets one
-            random warp run as far ahead of the others as barriers allow, CTAs shuffled;
-            "one_behind" lets one random warp run only where no other can, CTAs shuffled.
+            random warp run as far ahead of the others as barriers allow, CTAs shuffled.
         resident: CTAs that run interleaved; the next starts where one has ended.
     """
 
@@ -104,9 +103,10 @@ class Race:
                 f"{access.ptx_line}{source})"
             )
 
+        fence = " after a fence.proxy.async" if self.second.text.startswith("wgmma") else ""
         return (
             f"race on shared address {self.address:#x} in CTA {self.cta}: {told(self.first)} and "
-            f"{told(self.second)} have no barrier between them"
+            f"{told(self.second)} have no barrier{fence} between them"
         )
 
 
@@ -139,7 +139,8 @@ class Counts:
         opcodes: warp instructions by opcode with its modifiers (lop3.b32), all warps together.
         pipes: warp instructions by pipe: alu, fma, half, tensor, lsu, control, convert.
         bytes: bytes by memory space and direction: global_read, global_write, shared_read,
-            shared_write, async_copy (global to shared; not in the other four).
+            shared_write; async_copy (global to shared) and matrix_read (wgmma, from shared) are
+            in none of these.
     """
 
     opcodes: Counter[str] = field(default_factory=Counter)

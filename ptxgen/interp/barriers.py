@@ -18,6 +18,7 @@ class _Barrier:
     """One barrier's present phase."""
 
     clock: NDArray[np.int32]
+    proxy: NDArray[np.int32]
     expected: int = 0
     arrived: int = 0
     waiters: list[Warp] = field(default_factory=list)
@@ -34,10 +35,11 @@ class Barriers:
         """A warp arrives, and waits unless the barrier is complete by that."""
         found = self._open.get(which)
         if found is None:
-            clock = np.zeros(self._cta.warp_count, dtype=np.int32)
-            found = self._open[which] = _Barrier(clock, expected)
+            zeros = np.zeros(self._cta.warp_count, dtype=np.int32)
+            found = self._open[which] = _Barrier(zeros, zeros.copy(), expected)
         found.arrived += 1
         np.maximum(found.clock, warp.clock, out=found.clock)
+        np.maximum(found.proxy, warp.proxy, out=found.proxy)
         warp.clock[warp.index] += 1
         if waits:
             found.waiters.append(warp)
@@ -58,3 +60,4 @@ class Barriers:
             warp.waiting = ""
             warp.sync += 1
             np.maximum(warp.clock, found.clock, out=warp.clock)
+            np.maximum(warp.proxy, found.proxy, out=warp.proxy)

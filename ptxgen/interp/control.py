@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pyptx.ir import nodes
 
 from ptxgen.interp.decode import Decode, Decoder
@@ -93,12 +94,27 @@ _FENCES = tuple(
     for form in ((scope,), ("acq_rel", scope), ("sc", scope))
 )
 
+
+def fence(d: Decoder) -> Op:
+    """fence: only fence.proxy.async, between ordinary writes and wgmma, changes something here."""
+    if d.modifiers[:2] != ("proxy", "async"):
+        return nothing(_FENCES)(d)
+    if d.modifiers[2:] not in ((), ("shared::cta",), ("global",)):
+        raise d.fail("this form is not known")
+
+    def effect(warp: Warp, mask: Lanes | None) -> None:
+        np.maximum(warp.proxy, warp.clock, out=warp.proxy)
+        warp.clock[warp.index] += 1  # what follows is not covered
+
+    return Op(d.statement, "control", effect)
+
+
 CONTROL: dict[str, Decode] = {
     "ret": leave,
     "exit": leave,
     "bar": barrier,
     "barrier": barrier,
-    "fence": nothing(_FENCES),
+    "fence": fence,
     "membar": nothing((("cta",), ("gl",), ("sys",))),
     "griddepcontrol": nothing((("wait",), ("launch_dependents",))),
 }

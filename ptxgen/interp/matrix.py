@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ptxgen.interp.warp import Warp
 
 _MMA = "sync aligned m16n8k16 row col f32 {0} {0} f32"
-_WIDEN: dict[str, Callable[[Lanes], Lanes]] = {"f16": from_f16, "bf16": from_bf16}
+WIDEN: dict[str, Callable[[Lanes], Lanes]] = {"f16": from_f16, "bf16": from_bf16}
 
 
 def load_matrix(d: Decoder) -> Op:
@@ -67,10 +67,10 @@ def _fragments(words: Lanes, count: int, transposed: bool) -> Lanes:
 def multiply_accumulate(d: Decoder) -> Op:
     """mma.m16n8k16 of f16 or bf16 with FP32 accumulation: exact products and sum, rounded once."""
     kind = d.modifiers[6] if len(d.modifiers) == 9 else ""
-    if kind not in _WIDEN or list(d.modifiers) != _MMA.format(kind).split():
+    if kind not in WIDEN or list(d.modifiers) != _MMA.format(kind).split():
         raise d.fail(f"only mma.{'.'.join(_MMA.format('{f16,bf16}').split())} is known")
     d.count(4)
-    dsts, widen = d.dst_vector(0, 32), _WIDEN[kind]
+    dsts, widen = d.dst_vector(0, 32), WIDEN[kind]
     a, b, c = d.src_vector(1, "b32"), d.src_vector(2, "b32"), d.src_vector(3, "f32")
     if (len(dsts), len(a), len(b), len(c)) != (4, 4, 2, 4):
         raise d.fail("its fragments have the wrong number of registers")

@@ -18,6 +18,7 @@ from ptxgen.interp.parse import Entry, Statement, parse_entry
 from ptxgen.interp.predicates import PREDICATES
 from ptxgen.interp.registers import RegisterFile, Registers, type_bits, unsupported
 from ptxgen.interp.transfers import TRANSFERS
+from ptxgen.interp.warpgroup import WARPGROUP
 
 _OPCODES: dict[str, Decode] = {
     **INTEGER,
@@ -26,6 +27,7 @@ _OPCODES: dict[str, Decode] = {
     **TRANSFERS,
     **COPIES,
     **MATRIX,
+    **WARPGROUP,
     **CONTROL,
 }
 

@@ -88,6 +88,21 @@ class RaceShadow:
         self._w_lane[units] = lanes
         self._w_sync[units] = warp.sync
 
+    def matrix_read(self, warp: Warp, units: Lanes) -> None:
+        """A wgmma starts to read: it sees writes that a fence.proxy.async and a barrier precede."""
+        late = self._w_clock[units] > warp.proxy[self._w_warp[units]]
+        if late.any():
+            unit = int(units[np.argmax(late)])
+            self._report(unit, (int(self._w_warp[unit]), int(self._w_pc[unit]), True), warp)
+        self._r_pc[warp.index, units] = warp.pc - 1
+        self.reading(warp, units, done=False)
+
+    def reading(self, warp: Warp, units: Lanes, done: bool) -> None:
+        """Marks units as being read by a wgmma, or as read before this warp's present clock."""
+        me = warp.index
+        self._r_clock[me, units] = warp.clock[me] if done else PENDING
+        self._r_sync[me, units] = -1  # the wait is one of the whole warp
+
     def landed(self, warp: Warp, units: Lanes) -> None:
         """A warp's lanes have waited for their copies to these units."""
         mine = units[(self._w_warp[units] == warp.index) & (self._w_clock[units] == PENDING)]

@@ -67,6 +67,27 @@ class SharedMemory:
             self._shadow.write(warp, units, owners, pending=False)
         self._put(indices, values, missing)
 
+    def start_matrix_read(self, warp: Warp, addresses: Lanes) -> tuple[Lanes, Lanes | None]:
+        """As read, of 16 bytes each, by a wgmma: others must keep off until end_matrix_read."""
+        indices = self.check(addresses, 16)
+        if self._shadow:
+            units, _ = self._shadow.units_of(indices, 16, indices)
+            self._shadow.matrix_read(warp, units)
+        missing = self._written.read(indices, 4, 4) != _WRITTEN[4]
+        return self._data.read(indices, 4, 4), missing if missing.any() else None
+
+    def hold_matrix_read(self, warp: Warp, addresses: Lanes) -> None:
+        """A wgmma is still in flight, whatever has ended that read the same bytes."""
+        if self._shadow:
+            units, _ = self._shadow.units_of(addresses.astype(np.int64), 16, addresses)
+            self._shadow.reading(warp, units, done=False)
+
+    def end_matrix_read(self, warp: Warp, addresses: Lanes) -> None:
+        """The warp has waited for a wgmma."""
+        if self._shadow:
+            units, _ = self._shadow.units_of(addresses.astype(np.int64), 16, addresses)
+            self._shadow.reading(warp, units, done=True)
+
     def issue_copy(self, warp: Warp, indices: Lanes, nbytes: int, lanes: Lanes) -> None:
         """A cp.async to these indices was issued: from now on others must keep off."""
         if self._shadow:

@@ -12,6 +12,7 @@ from ptxgen.errors import DivergenceError, KernelFaultError, UninitializedError
 from ptxgen.interp.copies import CopyQueue
 from ptxgen.interp.ops import Op, merged
 from ptxgen.interp.registers import LANES, Lanes, Registers
+from ptxgen.interp.warpgroup import ProductQueue
 
 if TYPE_CHECKING:
     from ptxgen.interp.cta import Cta
@@ -34,7 +35,9 @@ class Warp:
         done: every lane has exited.
         clock: the race shadow's vector clock, one number a warp of the CTA.
         sync: how often the warp's lanes were synchronised.
+        proxy: as clock, but only what a fence.proxy.async has made visible to wgmma.
         copies: cp.async that were issued and not waited for.
+        products: wgmma that were issued and not waited for.
     """
 
     def __init__(self, cta: Cta, index: int, registers: Registers, live: Lanes | None) -> None:
@@ -50,7 +53,9 @@ class Warp:
         self.clock: NDArray[np.int32] = np.zeros(cta.warp_count, dtype=np.int32)
         self.clock[index] = 1
         self.sync = 0
+        self.proxy: NDArray[np.int32] = np.zeros(cta.warp_count, dtype=np.int32)
         self.copies = CopyQueue()
+        self.products = ProductQueue()
         self._others: list[tuple[int, Lanes]] = []
 
     # ---- registers --------------------------------------------------------------------------

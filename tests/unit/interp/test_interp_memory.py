@@ -205,7 +205,8 @@ def test_one_byte_written_does_not_make_a_word() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "wgmma.fence.sync.aligned;",
+        "setmaxnreg.inc.sync.aligned.u32 240;",
+        "wgmma.fence.sync;",
         "add.sat.s32 %r0, %r0, %r1;",
         "add.rz.f32 %f0, %f0, %f1;",
         "ld.global.v8.b32 {%r0, %r1}, [%rd0];",
