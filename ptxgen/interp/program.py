@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ptxgen.errors import UnsupportedPtxError
 from ptxgen.interp.api import AccessKind
+from ptxgen.interp.bits import BITS
 from ptxgen.interp.control import CONTROL, branch
 from ptxgen.interp.copies import COPIES
 from ptxgen.interp.decode import Decode, Decoder
@@ -22,6 +23,7 @@ from ptxgen.interp.warpgroup import WARPGROUP
 
 _OPCODES: dict[str, Decode] = {
     **INTEGER,
+    **BITS,
     **MOVES,
     **PREDICATES,
     **TRANSFERS,
