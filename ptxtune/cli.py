@@ -22,6 +22,7 @@ COMMANDS = {
     "emit": "Print the source of a kernel.",
     "space": "Count the legal configs of a problem, and what each rule rejects.",
     "db": "Export stored results as JSON lines, or import another machine's.",
+    "selfcheck": "Check the tuner itself: regret, winner flips, bucket transfer, injected faults.",
     "doctor": "Check driver, NVRTC, device, caches and database, with cures.",
 }
 

@@ -66,7 +66,8 @@ class SoakFamily:
         knobs = self.knobs()
         points = [dict(zip(knobs, values, strict=True)) for values in product(*knobs.values())]
         random.Random(plan.seed).shuffle(points)  # noqa: S311 (no secret)
-        self._offered = dict.fromkeys([_BASE, *map(MmaConfig.from_knobs, points[: count - 1])])
+        distinct = dict.fromkeys([_BASE, *map(MmaConfig.from_knobs, points)])
+        self._offered = list(distinct)[:count]
 
     def knobs(self) -> dict[str, tuple[Scalar, ...]]:
         own = _BASE.to_dict()

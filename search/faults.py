@@ -61,9 +61,9 @@ PROCESS_FAULTS: tuple[Fault, ...] = (
 """Faults without a GPU: real processes, a fake kernel and a fake compiler."""
 
 KERNEL_FAULTS: tuple[Fault, ...] = (
-    _fault("illegal address", 0.7, *CRASH_OR_HANG, deadly=True),
-    _fault("misaligned address", 0.7, *CRASH_OR_HANG, deadly=True),
-    _fault("endless loop", 0.35, *CRASH_OR_HANG, deadly=True),
+    _fault("illegal address", 0.25, *CRASH_OR_HANG, deadly=True),
+    _fault("misaligned address", 0.25, *CRASH_OR_HANG, deadly=True),
+    _fault("endless loop", 0.12, *CRASH_OR_HANG, deadly=True),
     _fault("wrong result in one tile", 20.0, Status.WRONG),
     _fault("writes past the output", 20.0, Status.WRONG),
     _fault("NaN on a tail", 20.0, Status.WRONG),

@@ -28,10 +28,12 @@ class Audit:
     Attributes:
         problems: what is wrong -> examples.
         trials: rows of the database by status.
+        faulty: rows of configs that have a fault, by its name.
     """
 
     problems: Mapping[str, list[str]]
     trials: Mapping[Status, int] = field(default_factory=dict)
+    faulty: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -52,7 +54,16 @@ def audit(spec: SoakSpec, database: Database) -> Audit:
         "slandered": list(_misjudged(spec, screened, faulty=False)),
         "wrong winner": list(_wrong_winners(spec, database, screened)),
     }
-    return Audit(found, Counter(row.outcome.status for row in rows.values()))
+    faults = (
+        spec.plan.fault_of(row.config, row.problem.key())
+        for row in screened
+        if row.config is not None
+    )
+    return Audit(
+        found,
+        Counter(row.outcome.status for row in rows.values()),
+        Counter(fault.name for fault in faults if fault is not None),
+    )
 
 
 STARTED = Status.STARTED
@@ -149,7 +160,8 @@ def _wrong_winners(
             if fault is not None and Status.OK not in fault.expected and spec.kind == "kernel":
                 yield f"{case}: the winner has the fault {fault.name}"
             if spec.kind == "process":
-                best = min(soak_time_us(row.config) for row in good[case] if row.config)
+                times = (soak_time_us(row.config) for row in good[case] if row.config)
+                best = min(times, default=float("inf"))
                 if winner.time_us != best:
                     yield f"{case}: {winner.time_us} us, and the best good config takes {best} us"
 

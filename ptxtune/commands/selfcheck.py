@@ -1,0 +1,198 @@
+"""ptxtune selfcheck: is the tuner itself any good here? Regret, flips, transfer, and a soak."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from db.records import Protocol
+from db.session import open_database
+from db.store import Store
+from db.trial_file import write_trials
+from ptxgen.errors import ArchError
+from ptxtune.options import (
+    cache_option,
+    json_option,
+    m_option,
+    problem_options,
+    protocol_option,
+)
+from ptxtune.output import note, say, say_json
+from ptxtune.selection import select_problems
+from ptxtune.selfcheck_text import gates_document, gates_text, soak_document, soak_text
+from ptxtune.target import resolve_target
+from ptxtune.tuning import make_job
+from search.gates import Gate, offline_gates
+from search.job import TuneJob
+from search.progress import ProgressView
+from search.replay import load_recording
+from search.selfcheck import record, selfcheck, small_families
+from search.soak import disturbances_for, soak, spec_for
+
+REPLAY_TRIALS = 100
+"""Budget of a search on recorded trials; about what quick measures."""
+
+
+@click.command("selfcheck")
+@problem_options(several=False)
+@m_option("1,16", least=1)
+@protocol_option(several=False, default="plain")
+@click.option(
+    "--configs",
+    type=click.IntRange(min=0),
+    default=300,
+    show_default=True,
+    help="Legal configs drawn for the exhaustive search; 0: all of them.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Tuning runs that are compared.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of every random choice.")
+@click.option(
+    "--record",
+    "record_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Only measure every config, and write the trials to this file (.gz: compressed).",
+)
+@click.option(
+    "--replay",
+    "replay_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="No GPU: compare the samplers on recorded trials.",
+)
+@click.option(
+    "--soak", "faults", type=click.IntRange(min=1), help="No GPU: inject at least this many faults."
+)
+@click.option(
+    "--gpu-faults", is_flag=True, help="The faults of --soak are real kernels on the GPU."
+)
+@cache_option
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    *,
+    m: tuple[int, ...],
+    protocol: str,
+    configs: int,
+    repeats: int,
+    seed: int,
+    record_file: Path | None,
+    replay_file: Path | None,
+    faults: int | None,
+    gpu_faults: bool,
+    cache_dir: str | None,
+    as_json: bool,
+    **layer: Any,
+) -> None:
+    """Check the tuner itself: regret against exhaustive search, winner flips, bucket transfer.
+
+    On the GPU a space of a few hundred configs is measured whole; then the tuner runs three times,
+    and all winners are timed in turns. The stored results are left alone. The exit code is 1 where
+    a number is above its limit, such as a regret of more than 3 %.
+
+    \b
+    Example:
+      ptxtune selfcheck
+      ptxtune selfcheck --n 4096 --k 4096 --m 1,16 --record recorded.jsonl.gz
+      ptxtune selfcheck --replay recorded.jsonl.gz
+      ptxtune selfcheck --soak 1000
+    """
+    modes = [record_file is not None, replay_file is not None, faults is not None]
+    if sum(modes) > 1:
+        raise click.UsageError("--record, --replay and --soak exclude each other; choose one.")
+    if gpu_faults and faults is None:
+        raise click.UsageError("--gpu-faults says which faults; add --soak N for how many.")
+    if faults is not None:
+        passed = _soak(faults, gpu_faults, seed, as_json)
+    elif replay_file is not None:
+        recording = load_recording(replay_file)
+        passed = _show(offline_gates(recording, trials=REPLAY_TRIALS, seeds=repeats), as_json)
+    else:
+        if layer["n"] is None and layer["k"] is None:
+            layer["n"] = layer["k"] = 4096
+        job = _job(layer, m, Protocol(protocol), configs, seed=seed, cache_dir=cache_dir)
+        if record_file is not None:
+            passed = _record(job, record_file, as_json)
+        else:
+            passed = _check(job, repeats, as_json)
+    context.exit(0 if passed else 1)
+
+
+def _job(
+    layer: dict[str, Any],
+    m: Sequence[int],
+    protocol: Protocol,
+    configs: int,
+    *,
+    seed: int,
+    cache_dir: str | None,
+) -> TuneJob:
+    """A job over a small space, for the GPU that is here."""
+    target = resolve_target(None)
+    if target.detected is None:
+        raise ArchError(
+            f"this check measures on a GPU, and none is here ({target.reason}). Use --replay FILE "
+            f"or --soak N, which need none."
+        )
+    job = make_job(
+        select_problems(**layer).problems,
+        m,
+        target=target,
+        protocols=[protocol],
+        seed=seed,
+        cache_dir=cache_dir,
+    )
+    return replace(job, families=small_families(job, target.arch, configs, seed), baseline=False)
+
+
+def _check(job: TuneJob, repeats: int, as_json: bool) -> bool:
+    with tempfile.TemporaryDirectory(prefix="ptxtune-selfcheck-") as folder, ProgressView() as view:
+        found = selfcheck(job, Path(folder), repeats=repeats, on_event=view.on_event)
+    return _show(found.gates, as_json)
+
+
+def _record(job: TuneJob, file: Path, as_json: bool) -> bool:
+    text = "every config of the offered space was measured; screened and final times"
+    with (
+        tempfile.TemporaryDirectory(prefix="ptxtune-record-") as folder,
+        ProgressView() as view,
+        open_database(Path(folder) / "record.db") as database,
+    ):
+        content = record(job, Store(database), text, view.on_event)
+    write_trials(file, content)
+    if as_json:
+        say_json({"file": str(file), "trials": len(content.trials)})
+    else:
+        say(f"{len(content.trials)} trials written to {file}")
+    return True
+
+
+def _soak(faults: int, kernels: bool, seed: int, as_json: bool) -> bool:
+    folder = Path(tempfile.mkdtemp(prefix="ptxtune-soak-"))
+    note(f"soak in {folder}, which is kept")
+    spec = spec_for(folder, faults, kernels=kernels, seed=seed)
+    report = soak(spec, disturbances_for(faults, kernels=kernels), note)
+    if as_json:
+        say_json(soak_document(report, faults))
+    else:
+        say(soak_text(report, faults))
+    return report.passed and report.total >= faults
+
+
+def _show(gates: Sequence[Gate], as_json: bool) -> bool:
+    if as_json:
+        say_json(gates_document(gates))
+    else:
+        say(gates_text(gates))
+    return bool(gates) and all(gate.passed for gate in gates)
