@@ -56,6 +56,8 @@ def compare_opcodes(
     execute = execute or execute_on_gpu
     results = []
     for number, case in enumerate(cases()):
+        if case.only_arch not in ("", arch):
+            continue
         rng = np.random.default_rng((seed, number))
         inputs = np.stack([operand(values, LANES, rng) for values in case.inputs])
         source = case.source(arch)
@@ -135,15 +137,41 @@ def _mma_error(case: HardwareCase, inputs: Words, hardware: Words, mine: Words) 
     wide = halves.astype(np.uint32) << np.uint32(16)
     values = wide.view(np.float32) if bf16 else halves.view(np.float16).astype(np.float32)
     size = np.abs(values.astype(np.float64))
-    warps = size.shape[1]
-    # Fragments of the manual: a[register, warp, group, thread, half], and so on.
-    a = size[:4].reshape(2, 2, warps, 8, 4, 2).transpose(2, 1, 3, 0, 4, 5).reshape(warps, 16, 16)
-    b = size[4:].reshape(2, warps, 8, 4, 2).transpose(1, 0, 3, 4, 2).reshape(warps, 16, 8)
-    products = a @ b
-    spread = products.reshape(warps, 2, 8, 4, 2).transpose(1, 4, 0, 2, 3).reshape(4, -1)
+    spread = _spread(size) if case.opcode.startswith("mma") else _spread_of_warpgroups(size)
     added = np.abs(_floats(inputs[6:]))
     error = np.abs(_floats(hardware) - _floats(mine)) / (spread + added)
     return float(error.max())
+
+
+def _spread(size: NDArray[np.float64]) -> NDArray[np.float64]:
+    """sum |a b| of every accumulator [4, lanes] of mma; size is [6, warps, 32, 2]."""
+    warps = size.shape[1]
+    # Fragments of the manual: a[register, warp, group, thread, half], and so on.
+    b = size[4:].reshape(2, warps, 8, 4, 2).transpose(1, 0, 3, 4, 2).reshape(warps, 16, 8)
+    return _accumulators(_rows_of_a(size) @ b)
+
+
+def _spread_of_warpgroups(size: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same of wgmma: B is 8 rows of 128 swizzled bytes, 8 of them from each thread."""
+    groups = size.shape[1] // 4
+    image = size[4:].transpose(1, 2, 0, 3).reshape(groups, 8, 8, 8)  # row, chunk, half
+    rows = np.arange(8)
+    b = np.stack([image[:, rows, chunk ^ rows] for chunk in (0, 1)], axis=2).reshape(groups, 8, 16)
+    per_warp = np.repeat(b.transpose(0, 2, 1), 4, axis=0)
+    return _accumulators(_rows_of_a(size) @ per_warp)
+
+
+def _rows_of_a(size: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[warps, 16, 16] out of the four registers of A."""
+    warps = size.shape[1]
+    parts = size[:4].reshape(2, 2, warps, 8, 4, 2).transpose(2, 1, 3, 0, 4, 5)
+    return parts.reshape(warps, 16, 16)
+
+
+def _accumulators(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[4, lanes] out of [warps, 16, 8]."""
+    parts = products.reshape(-1, 2, 8, 4, 2).transpose(1, 4, 0, 2, 3)
+    return parts.reshape(4, -1)
 
 
 def _floats(words: Words) -> NDArray[np.float64]:

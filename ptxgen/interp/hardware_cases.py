@@ -32,6 +32,7 @@ class HardwareCase:
         inputs: kinds of the a's.
         outputs: bits of the d's.
         exact: results must agree bit for bit.
+        only_arch: the only arch that has it; "" for all.
     """
 
     opcode: str
@@ -39,6 +40,7 @@ class HardwareCase:
     inputs: tuple[Values, ...]
     outputs: tuple[int, ...] = (32,)
     exact: bool = True
+    only_arch: str = ""
 
     def source(self, arch: str) -> KernelSource:
         """A kernel: thread i reads a_j from x[j][i] and writes d_j to y[j][i], all in 8 bytes."""
@@ -94,6 +96,7 @@ def cases() -> list[HardwareCase]:
         *_conversions(),
         *_floats(),
         *_tensor(),
+        *_warpgroup(),
         *_memory(),
     ]
 
@@ -215,6 +218,39 @@ _SHARED = f"""  __shared__ __align__(16) unsigned char tile[{THREADS} * 16];
   unsigned char* mine = tile + threadIdx.x * 16;
   unsigned at;
   asm("{{ .reg .u64 p; cvta.to.shared.u64 p, %1; cvt.u32.u64 %0, p; }}" : "=r"(at) : "l"(mine));"""
+
+
+def _warpgroup() -> Iterator[HardwareCase]:
+    """wgmma.m64n8k16: 8 rows of B are 1024 swizzled bytes, of which each thread writes 8."""
+    for kind in ("f16", "bf16"):
+        operand: Values = "f16x2_unit" if kind == "f16" else "bf16x2_unit"
+        opcode = f"wgmma.mma_async.sync.aligned.m64n8k16.f32.{kind}.{kind}"
+        outs = ", ".join(f'"+f"(c{n})' for n in range(4))
+        ins = ", ".join(f'"r"(a{n})' for n in range(4))
+        loads = "".join(
+            f'  asm volatile("mov.b32 %0, %1;" : "=f"(c{n}) : "r"(a{n + 6}));\n' for n in range(4)
+        )
+        stores = "".join(
+            f'  asm volatile("mov.b32 %0, %1;" : "=r"(d{n}) : "f"(c{n}));\n' for n in range(4)
+        )
+        body = f"""  __shared__ __align__(1024) unsigned tile[{THREADS} * 2];
+  tile[threadIdx.x * 2] = a4, tile[threadIdx.x * 2 + 1] = a5;
+  unsigned at;
+  asm("{{ .reg .u64 p; cvta.to.shared.u64 p, %1; cvt.u32.u64 %0, p; }}"
+      : "=r"(at) : "l"(tile + threadIdx.x / 128 * 256));
+  const unsigned long long descriptor =
+      (1ull << 62) | (64ull << 32) | (1ull << 16) | ((at & 0x3ffff) >> 4);
+  float c0, c1, c2, c3;
+{loads}  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  asm volatile("{opcode} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, %8, 1, 1, 1, 0;"
+               : {outs} : {ins}, "l"(descriptor) : "memory");
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" : {outs} :: "memory");
+{stores}"""
+        inputs = (*_times(operand, 6), *_times("f32_unit", 4))
+        yield HardwareCase(opcode, body, inputs, (32,) * 4, False, "sm_90a")
 
 
 def _memory() -> Iterator[HardwareCase]:

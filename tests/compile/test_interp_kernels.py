@@ -13,9 +13,11 @@ import torch
 from ptxgen.arch import ARCHS
 from ptxgen.check import compare
 from ptxgen.compile import compile_source
+from ptxgen.config import KernelConfig
 from ptxgen.errors import KernelFaultError
 from ptxgen.families import emit
 from ptxgen.families.mma.config import MmaConfig
+from ptxgen.families.wgmma.config import WgmmaConfig
 from ptxgen.interp import GlobalMemory, Launch, RunOptions, RunReport, Schedule, load_program, run
 from ptxgen.problem import Problem
 from ptxgen.reference import random_problem_data, reference_output
@@ -48,7 +50,7 @@ def shaped(**knobs: Any) -> MmaConfig:
     return replace(SMALL, **knobs)
 
 
-CASES = {
+CASES: dict[str, tuple[Problem, KernelConfig, str, int]] = {
     "private": (Problem(64, 512, 128), shaped(), "sm_80", 5),
     "warps along k": (Problem(64, 768, 64), shaped(block_k=256, warps_k=2), "sm_90a", 16),
     "bf16 with zeros, tails and bias": (
@@ -78,10 +80,33 @@ CASES = {
 }
 
 
+WGMMA = WgmmaConfig(
+    block_m=24,
+    block_n=128,
+    warpgroups=1,
+    num_stages=3,
+    split_k=2,
+    weights_first=False,
+    min_ctas=1,
+)
+CASES["wgmma, split K, tails"] = (
+    Problem(136, 544, 32, "bf16", "int", bias=True),
+    WGMMA,
+    "sm_90a",
+    29,
+)
+CASES["wgmma, two warpgroups, rasters"] = (
+    Problem(256, 384, 128),
+    replace(WGMMA, block_m=16, warpgroups=2, split_k=1, num_stages=4, raster=4),
+    "sm_90a",
+    40,
+)
+
+
 class Case:
     """A problem's inputs and a compiled kernel, to be run many times."""
 
-    def __init__(self, problem: Problem, config: MmaConfig, arch: str, m: int) -> None:
+    def __init__(self, problem: Problem, config: KernelConfig, arch: str, m: int) -> None:
         self.problem, self.m = problem, m
         self.source: KernelSource = emit(problem, config, ARCHS[arch])
         self.ptx = compile_source(self.source, line_info=True).ptx
@@ -135,6 +160,7 @@ def test_bytes_and_tensor_instructions_are_those_of_the_plan() -> None:
     problem, config, arch, m = CASES["private"]
     case = Case(problem, config, arch, m)
     _, report, _ = case.run(Schedule())
+    assert isinstance(config, MmaConfig)
     tiles = problem.n // 16 * (problem.k // 16) * (config.block_m // 8)
     assert report.counts.pipes["tensor"] == tiles
     activations = config.block_m * problem.k * 2 * (problem.n // config.block_n)
@@ -156,6 +182,32 @@ def test_lost_barriers_and_waits_are_seen_with_their_source_lines() -> None:
         assert races, lost
         sources = [lines[race.first.source_line - 1] for race in races]
         assert any(least in line for line in sources), lost
+
+
+@pytest.mark.parametrize(
+    ("lost", "instead", "seen"),
+    [
+        ("fence.proxy.async.shared::cta;", "", "race"),
+        ("bar.sync \t0;", "", "race"),
+        ("wgmma.fence.sync.aligned;", "", "InFlightError"),
+        ("wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 5;", "InFlightError"),
+        ("wgmma.wait_group.sync.aligned 0;", "", "value"),
+        ("wgmma.commit_group.sync.aligned;", "", "value"),
+    ],
+)
+def test_what_wgmma_needs_is_missed_when_it_is_lost(lost: str, instead: str, seen: str) -> None:
+    case = Case(*CASES["wgmma, two warpgroups, rasters"])
+    assert lost in case.ptx
+    ptx = case.ptx.replace(lost, instead)
+    found = set()
+    try:
+        out, report, _ = case.run(SCHEDULES[0], ptx)
+    except KernelFaultError as fault:
+        found = {type(fault).__name__} | ({"race"} if fault.races else set())
+    else:
+        found |= {"race"} if report.races else set()
+        found |= set() if compare(out, case.problem, case.reference).ok else {"value"}
+    assert seen in found, found
 
 
 def test_loading_the_same_text_twice_counts_the_same_steps() -> None:
