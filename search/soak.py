@@ -105,8 +105,7 @@ def disturbances_for(faults: int, *, kernels: bool = False) -> Disturbances:
     """How much of a soak comes from outside; on a GPU less, since a restart takes seconds there."""
     if kernels:
         return Disturbances(parent_kills=2, child_kills=2, locks=2, pause_s=8.0)
-    part = max(1, faults // 50)
-    return Disturbances(parent_kills=part, child_kills=part, locks=max(1, part // 2))
+    return Disturbances(faults // 50, faults // 50, faults // 100)
 
 
 def soak(
