@@ -7,15 +7,22 @@ from functools import cache
 from typing import Any
 
 from ptxgen.arch import ARCHS, ArchSpec
+from ptxgen.config import KernelConfig
 from ptxgen.cpucheck import reduced
 from ptxgen.cpucheck.pairs import PairSearch
 from ptxgen.cpucheck.reduced import Case, Kinds, reduced_case
 from ptxgen.families import family_named
 from ptxgen.families.base import Family
+from ptxgen.families.mma.config import MmaConfig
 
 COVERED_ARCHS = ("sm_90a", "sm_80")
 """The emitters write other text for these two (bf16 arithmetic, dependent launch); sm_86 and sm_89
 get the text of sm_80."""
+
+HARD_CONFIGS: tuple[KernelConfig, ...] = (
+    MmaConfig(128, 8, 64, 64, 256, 1, 2, 1, "weights", False, 1),
+)
+"""Legal configs with pairs that few changes of other configs do not lead to (a test enumerates)."""
 
 KIND_FACTORS: dict[str, Sequence[Any]] = {
     "dtype": reduced.DTYPES,
@@ -41,7 +48,9 @@ def covering_set(
         seed: another seed gives another set of about the same size.
     """
     found = family_named(family)
-    search = PairSearch(factors_of(found, archs), lambda row: _reasons(found, row), seed)
+    factors = factors_of(found, archs)
+    hard = [_row_of(config, factors) for config in HARD_CONFIGS if config.family == family]
+    search = PairSearch(factors, lambda row: _reasons(found, row), seed, hard)
     cases = (case_of(found, row) for row in search.rows())
     return tuple(case for case in cases if isinstance(case, Case))
 
@@ -57,6 +66,12 @@ def case_of(family: Family, row: tuple[Any, ...]) -> Case | list[str]:
     config = family.config_type(**dict(zip(names, row, strict=False)))
     *kinds, arch = row[len(names) :]
     return reduced_case(config, _arch(arch), Kinds(**dict(zip(KIND_FACTORS, kinds, strict=True))))
+
+
+def _row_of(config: KernelConfig, factors: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+    """A config with the first kind of everything else."""
+    knobs = [getattr(config, name) for name in config.knob_names()]
+    return (*knobs, *(values[0] for values in factors[len(knobs) :]))
 
 
 def _arch(value: Any) -> ArchSpec:

@@ -26,7 +26,7 @@ Pair = tuple[int, int, int, int]
 CANDIDATES = 6
 """Rows built for each row that is taken: the one that covers most goes in."""
 
-REPAIRS = 12
+REPAIRS = 6
 """Legal rows with half of a pair that are repaired before the pair counts as hard to find."""
 
 CLASH_ROWS = 20
@@ -41,11 +41,13 @@ class PairSearch:
         factors: values of each factor.
         reasons: what is wrong with a row of values; empty where it is legal.
         seed: of every random choice.
+        legal: rows known to be legal, for pairs that are hard to find.
     """
 
     factors: Sequence[Sequence[Any]]
     reasons: Callable[[tuple[Any, ...]], list[str]]
     seed: int = 0
+    legal: Sequence[tuple[Any, ...]] = ()
     _known: dict[Row, int] = field(default_factory=dict)
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -68,13 +70,21 @@ class PairSearch:
         """A legal row for each pair (factor, value, factor, value) that has one."""
         found: dict[Pair, Row] = {}
         legal: dict[tuple[int, int], list[Row]] = {}
+
+        def keep(row: Row) -> None:
+            for item in enumerate(row):
+                legal.setdefault(item, []).append(row)
+            for other in pairs_of(row):
+                found.setdefault(other, row)
+
+        for values in self.legal:
+            row = tuple(own.index(value) for own, value in zip(self.factors, values, strict=True))
+            if self._wrong(row) == 0:
+                keep(row)
         for pair in self._all_pairs():
-            row = None if pair in found else self._witness(pair, legal, rng)
-            if row is not None:
-                for item in enumerate(row):
-                    legal.setdefault(item, []).append(row)
-                for other in pairs_of(row):
-                    found.setdefault(other, row)
+            witness = None if pair in found else self._witness(pair, legal, rng)
+            if witness is not None:
+                keep(witness)
         return found
 
     def _all_pairs(self) -> Iterator[Pair]:
@@ -138,16 +148,16 @@ class PairSearch:
 
     def _repaired(self, row: Row, fixed: set[int], rng: random.Random) -> Row | None:
         """A legal row near this one, or None where no single change helps any more."""
-        left, improved = self._wrong(row), True
-        while left and improved:
-            improved = False
+        left = self._wrong(row)
+        while left:
             moves = self._moves(row, fixed)
             rng.shuffle(moves)
-            for move in moves:
-                moved = _with(row, *move)
-                if self._wrong(moved) < left:
-                    row, left, improved = moved, self._wrong(moved), True
-        return None if left else row
+            changed = (_with(row, *move) for move in moves)
+            better = next((item for item in changed if self._wrong(item) < left), None)
+            if better is None:
+                return None
+            row, left = better, self._wrong(better)
+        return row
 
     def _built(self, row: Row, pair: Pair, table: _Table, rng: random.Random) -> Row:
         """Climbs from a pair's witness to a row that covers many open pairs."""

@@ -82,15 +82,14 @@ class _Tile:
 
     @classmethod
     def of(cls, config: KernelConfig) -> _Tile:
-        knobs = config.to_dict()
-        block_m = int(knobs.get("block_m", 8))
+        block_m = getattr(config, "block_m", 8)
         return cls(
             block_m=block_m,
-            warp_m=int(knobs.get("warp_m", block_m)),
-            block_n=int(knobs.get("block_n", 64)),
-            block_k=int(knobs.get("block_k", 128)),
-            num_stages=int(knobs.get("num_stages", 2)),
-            split_k=int(knobs.get("split_k", 1)),
+            warp_m=getattr(config, "warp_m", block_m),
+            block_n=getattr(config, "block_n", 64),
+            block_k=getattr(config, "block_k", 128),
+            num_stages=getattr(config, "num_stages", 2),
+            split_k=getattr(config, "split_k", 1),
         )
 
 
@@ -107,14 +106,17 @@ def reduced_case(config: KernelConfig, arch: ArchSpec, kinds: Kinds) -> Case | l
         return [f"K = {k} has no groups of {kinds.group}"]
     problem = Problem(n, k, group, kinds.dtype, kinds.zero, kinds.bias)
     reasons = violations(problem, config, arch)
-    if (amount := work(problem, config, m)) > MAX_WORK:
+    if (amount := _work(problem, tile, m)) > MAX_WORK:
         reasons.append(f"{amount} warp instructions are more than {MAX_WORK}")
     return reasons or Case(problem, config, arch, m)
 
 
 def work(problem: Problem, config: KernelConfig, m: int) -> int:
     """A rough count of the warp instructions of a launch; it only has to tell small from large."""
-    tile = _Tile.of(config)
+    return _work(problem, _Tile.of(config), m)
+
+
+def _work(problem: Problem, tile: _Tile, m: int) -> int:
     ctas = -(-m // tile.block_m) * -(-problem.n // tile.block_n)
     row_blocks = -(-tile.block_n // 16) * max(1, tile.block_m // tile.warp_m)
     per_step = DEQUANT_WORK + TILE_WORK * -(-tile.warp_m // 8)

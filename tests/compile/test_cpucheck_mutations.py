@@ -21,7 +21,7 @@ def test_unbroken_kernels_pass(name: str) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_broken_kernels_are_caught(mutant: Mutant) -> None:
-    """Wrong arithmetic shows under any schedule; missing synchronisation must, under each of ours."""
+    """Wrong arithmetic shows under any schedule; missing synchronisation, under each of ours."""
     case = CASES[mutant.case]
     schedules = SCHEDULES[:1] if mutant.caught_by == {VALUE} else SCHEDULES
     broken = mutant.apply(emit(case.problem, case.config, case.arch))
