@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,12 @@ PROTOCOL_COPIES_L2 = 4
 
 MIN_LAUNCHES = 16
 """Launches in a graph, so that its own start (5-7 us) is under 5 % of a 10 us kernel."""
+
+LONG_GRAPH_US = 1000.0
+"""A graph at least this long needs no more launches: its start is under 1 % of it."""
+
+LONG_REPLAY_US = 3000.0
+"""Of replays longer than this three make a screening, of shorter ones seven."""
 
 MAX_COPIES = 512
 BURN_IN_S = 0.2
@@ -48,7 +55,13 @@ class Timing:
 
 
 def copies_for(weight_bytes: int, l2_bytes: int) -> int:
-    """Copies of the weights that keep L2 cold when launches rotate over them."""
+    """Copies of the weights that keep L2 cold when launches rotate over them.
+
+    Args:
+        weight_bytes: of one copy, or all bytes that one launch moves: at large M the activations
+            and outputs alone turn the L2 over.
+        l2_bytes: of the device.
+    """
     needed = -(-PROTOCOL_COPIES_L2 * l2_bytes // max(1, weight_bytes))
     return min(MAX_COPIES, max(2, needed))
 
@@ -56,9 +69,9 @@ def copies_for(weight_bytes: int, l2_bytes: int) -> int:
 class TimedGraph:
     """A contender's launches, captured once and replayed."""
 
-    def __init__(self, launch: Launch, copies: int) -> None:
-        """Captures at least MIN_LAUNCHES launches that rotate over the copies."""
-        self.launches = -(-max(MIN_LAUNCHES, copies) // copies) * copies
+    def __init__(self, launch: Launch, copies: int, floor_us: float = 0.0) -> None:
+        """Captures launches that rotate over the copies; how many, launches_for says."""
+        self.launches = launches_for(copies, floor_us)
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         with torch.cuda.stream(stream):
             for copy in range(min(2, copies)):
@@ -103,9 +116,22 @@ class TimedGraph:
         return samples
 
 
+def launches_for(copies: int, floor_us: float = 0.0) -> int:
+    """Launches in a graph: a multiple of the copies, at least MIN_LAUNCHES where they are short.
+
+    Args:
+        copies: of the weights.
+        floor_us: no launch is shorter than this; 0 where it is not known.
+    """
+    enough = math.ceil(LONG_GRAPH_US / floor_us) if floor_us > 0 else MIN_LAUNCHES
+    return -(-max(min(MIN_LAUNCHES, enough), copies) // copies) * copies
+
+
 def sample_count(estimate_us: float, launches: int, seconds: float) -> int:
-    """Replays that fit into a time, between 7 and 200."""
-    return max(7, min(200, int(seconds * 1e6 / max(1e-3, estimate_us * launches))))
+    """Replays that fit into a time, between 7 (3 where they are long) and 200."""
+    replay_us = max(1e-3, estimate_us * launches)
+    least = 3 if replay_us > LONG_REPLAY_US else 7
+    return max(least, min(200, int(seconds * 1e6 / replay_us)))
 
 
 def burn_in(seconds: float = BURN_IN_S) -> None:

@@ -34,6 +34,10 @@ SECONDS = {Effort.SCREEN: 0.02, Effort.FULL: 0.1}
 WARM_S = 0.05
 """Burn-in before a sample set is repeated."""
 
+MAX_FP64_FLOPS = 1e11
+"""A larger reference is computed in FP32, whose error is far below any tolerance: most GPUs do FP64
+at a sixty-fourth of the speed."""
+
 Contender = Candidate | None
 
 
@@ -162,9 +166,11 @@ class GpuEvaluator:
     ) -> TimedGraph:
         layer = self._layer(problem)
         self._reference(layer, m)
+        floor, l2_bytes = self._floor_us(problem, m), self._record.l2_bytes
         if contender is None:
-            copies = self._dense_copies(layer)
-            return TimedGraph(lambda copy: self._dense_into(layer, m, copy), copies)
+            dense_bytes = 2 * (problem.n * problem.k + m * (problem.n + problem.k))
+            copies = min(self._dense_copies(layer), copies_for(dense_bytes, l2_bytes))
+            return TimedGraph(lambda copy: self._dense_into(layer, m, copy), copies, floor)
         kernel, x = self._kernel(contender), layer.x[m]
         out = torch.empty(m, problem.n, dtype=x.dtype, device=x.device)
         chained = protocol is Protocol.CHAINED
@@ -181,7 +187,8 @@ class GpuEvaluator:
                 chained=chained,
             )
 
-        return TimedGraph(launch, len(layer.packed))
+        copies = min(len(layer.packed), copies_for(problem.bytes_moved(m), l2_bytes))
+        return TimedGraph(launch, copies, floor)
 
     def _kernel(self, candidate: Candidate) -> LoadedKernel:
         """The candidate's kernel; the least recently used ones are unloaded."""
@@ -215,8 +222,13 @@ class GpuEvaluator:
         """Expected output of the layer for a batch of m; also makes its input."""
         if m not in layer.ref:
             problem = layer.problem
+            layer.x.clear()  # buckets come one after the other, and a large one takes gigabytes
+            layer.ref.clear()
             layer.x[m] = self._randn(problem, m, m, problem.k)
-            layer.ref[m] = reference_output(layer.x[m], layer.weight, problem, layer.bias)
+            dtype = torch.float32 if problem.flops(m) > MAX_FP64_FLOPS else torch.float64
+            layer.ref[m] = reference_output(
+                layer.x[m], layer.weight, problem, layer.bias, dtype=dtype
+            )
         return layer.ref[m]
 
     def _generator(self, stream: int) -> torch.Generator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +14,10 @@ from search.steady import Steady
 
 REPLAYS = 3
 """Replays of a contender in each round; the round counts with their median."""
+
+WINDOW_S = 2.0
+"""Where the first round says that all of them would take longer, later rounds replay once: kernels
+of milliseconds warm up within a replay, and rounds say more than replays."""
 
 
 class Timed(Protocol):
@@ -49,18 +54,24 @@ def time_in_turns(contenders: Sequence[Timed], rounds: int, steady: Steady) -> W
     """
     samples: list[list[float]] = [[] for _ in contenders]
     evidence: list[Evidence] = []
+    replays, warmups = REPLAYS, 1
     for number in range(rounds):
+        begin = time.monotonic()
         order = [(index + number) % len(contenders) for index in range(len(contenders))]
         # No contender always follows the same one: the order moves on with each round.
 
-        def one_round(order: list[int] = order) -> dict[int, float]:
+        def one_round(
+            order: list[int] = order, replays: int = replays, warmups: int = warmups
+        ) -> dict[int, float]:
             return {
-                place: statistics.median(contenders[place].samples_us(REPLAYS, warmups=1))
+                place: statistics.median(contenders[place].samples_us(replays, warmups=warmups))
                 for place in order
             }
 
         taken = steady.take(one_round, contenders[order[-1]].keep_busy)
         evidence.append(taken.evidence)
+        if number == 0 and rounds * (time.monotonic() - begin) > WINDOW_S:
+            replays, warmups = 1, 0
         for place, median_us in taken.value.items():
             samples[place].append(median_us)
         if taken.fault:
