@@ -96,7 +96,7 @@ def test_twice_the_time_within_noise(evaluator: GpuEvaluator, tmp_path: Path) ->
     ("old", "new", "message"),
     [
         ("if (n >= N) return;", "if (n >= N - 8) return;", "unwritten"),
-        ("const int n = blockIdx.y", "const int n = 8 + blockIdx.y", "unwritten|outside"),
+        ("const int n = n_tile", "const int n = 8 + n_tile", "unwritten|outside"),
         ("0x64086408", "0x64096409", "relative error"),
         ("m_first + row < m ? 16", "m_first + row < m - 1 ? 16", "error"),
         ("lane / 4 + i / 2 * 8", "lane / 4 + (1 - i / 2) * 8", "relative error"),
