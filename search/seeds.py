@@ -11,8 +11,12 @@ from db.imported import IMPORTED
 from db.records import DeviceRecord, TrialRecord, WinnerRecord
 from db.session import Database
 from ptxgen.config import KernelConfig
+from ptxgen.outcome import Status
 from ptxgen.problem import Problem
 from search.events import Task
+
+EARLIER = 8
+"""Configs of an older driver or NVRTC that a search measures first."""
 
 
 def neighbour_winners(database: Database, device: DeviceRecord, task: Task) -> list[KernelConfig]:
@@ -23,6 +27,17 @@ def neighbour_winners(database: Database, device: DeviceRecord, task: Task) -> l
     found = query.winners(database, device=device, problem=task.problem)
     found.sort(key=lambda item: (item.m != task.m, _octaves(item.m, task.m)))
     return _distinct(item.config for item in found)
+
+
+def earlier_best(database: Database, device: DeviceRecord, task: Task) -> list[KernelConfig]:
+    """The fastest configs of this very task under any driver or NVRTC: a refresh begins with them.
+
+    Those whose trial still holds are known to the sampler, which does not repeat them.
+    """
+    found = query.finished(database, task.problem, device, task.m, task.protocol)
+    timed = [item for item in found if item.outcome.status is Status.OK]
+    timed.sort(key=lambda item: (item.outcome.time_us or math.inf, item.id))
+    return _distinct(item.config for item in timed if item.config is not None)[:EARLIER]
 
 
 def related_winners(database: Database, device: DeviceRecord, task: Task) -> list[KernelConfig]:

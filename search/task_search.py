@@ -16,7 +16,7 @@ from search.events import Note, Task, TaskStarted, TrialEnded
 from search.history import earlier_trials
 from search.ranking import Ranker, gpu_spec_of
 from search.samplers import Sampler, Suggestion, choose_sampler
-from search.seeds import neighbour_winners, related_winners
+from search.seeds import earlier_best, neighbour_winners, related_winners
 from search.space import Space
 
 UNRUN = frozenset({Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.SPILLED})
@@ -139,13 +139,15 @@ class TaskSearch:
         return known
 
     def _seeds(self) -> list[KernelConfig]:
-        """Default, neighbours' winners, relatives' winners, the model's top: at most about 25."""
+        """What is tried first: the default, the best under another driver, winners of this and of
+        other layers and GPUs, the model's top: about 25, and 33 after a change of driver."""
         context = self._context
         related = related_winners(context.store.database, context.device, self._task)
         legal = [config for config in related if config in self._space]
         ranker = Ranker(self._task, context.arch, gpu_spec_of(context.device), context.families)
         seeds = ranker.seeds(self._space, context.job.seed)
-        known = [*self.neighbours[:NEIGHBOUR_SEEDS], *legal[:RELATED_SEEDS]]
+        earlier = earlier_best(context.store.database, context.device, self._task)
+        known = [*earlier, *self.neighbours[:NEIGHBOUR_SEEDS], *legal[:RELATED_SEEDS]]
         return [self.default, *known, *seeds]
 
     # ---- the loop -------------------------------------------------------------------------------

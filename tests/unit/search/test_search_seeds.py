@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 import search_fakes
 
 from db import query
@@ -77,3 +78,19 @@ def test_imported_trials_are_seeds(store: Store, make_job: Callable[..., TuneJob
     assert task.time_us == search_fakes.true_us(task.config)  # measured here, not the imported 1 us
     measured = query.trials(store.database, config=CONFIGS[7], contender="ptxtune")
     assert measured[0].outcome.time_us == search_fakes.true_us(CONFIGS[7])
+
+
+@pytest.mark.parametrize("change", ["driver", "refresh"])
+def test_after_a_change_of_driver_the_eight_best_are_measured_first(
+    store: Store, make_job: Callable[..., TuneJob], evaluated: Callable[[], list[str]], change: str
+) -> None:
+    tune(make_job(), store)
+    count = len(evaluated())
+    changed = {
+        "driver": {"toolchain": replace(search_fakes.TOOLCHAIN, nvrtc="13.6")},
+        "refresh": {"refresh": True},
+    }
+    tune(make_job(**changed[change]), store)
+    tried = [line.split(" ", 2)[2] for line in evaluated()[count:] if "evaluate screen" in line]
+    best = sorted(CONFIGS, key=lambda item: (search_fakes.true_us(item), item.key()))
+    assert set(tried[:9]) == {search_fakes.BASE.key(), *(item.key() for item in best[:8])}
