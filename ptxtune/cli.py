@@ -19,6 +19,7 @@ COMMANDS = {
     "report": "Write the stored results as an HTML page, Markdown or JSON.",
     "list": "List stored winners, runs or trials.",
     "one": "Run one config, for instance to reproduce a trial.",
+    "check": "Check kernels without a GPU: compile, run in an interpreter, compare.",
     "emit": "Print the source of a kernel.",
     "space": "Count the legal configs of a problem, and what each rule rejects.",
     "db": "Export stored results as JSON lines, or import another machine's.",

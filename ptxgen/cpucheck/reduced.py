@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ptxgen.arch import ArchSpec
 from ptxgen.config import KernelConfig
+from ptxgen.cpucheck.tile import Tile
 from ptxgen.families import violations
 from ptxgen.problem import GROUP_SIZES, Dtype, Problem, Zero
 
@@ -69,33 +70,9 @@ class Case:
         return f"{self.problem.key()} M={self.m} {self.arch.name} {self.config.key()}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """The knobs that sizes follow from, with defaults for families that lack them."""
-
-    block_m: int
-    warp_m: int
-    block_n: int
-    block_k: int
-    num_stages: int
-    split_k: int
-
-    @classmethod
-    def of(cls, config: KernelConfig) -> _Tile:
-        block_m = getattr(config, "block_m", 8)
-        return cls(
-            block_m=block_m,
-            warp_m=getattr(config, "warp_m", block_m),
-            block_n=getattr(config, "block_n", 64),
-            block_k=getattr(config, "block_k", 128),
-            num_stages=getattr(config, "num_stages", 2),
-            split_k=getattr(config, "split_k", 1),
-        )
-
-
 def reduced_case(config: KernelConfig, arch: ArchSpec, kinds: Kinds) -> Case | list[str]:
     """The smallest case of these kinds, or the reasons why there is none."""
-    tile = _Tile.of(config)
+    tile = Tile.of(config)
     m, n, k = _batch(tile, kinds.m), _features(tile, kinds.n), _inputs(tile, kinds)
     sizes = (("M", kinds.m, m), ("N", kinds.n, n), ("K", kinds.k, k))
     reasons = [f"{name} has no kind {kind!r} here" for name, kind, size in sizes if size is None]
@@ -113,10 +90,10 @@ def reduced_case(config: KernelConfig, arch: ArchSpec, kinds: Kinds) -> Case | l
 
 def work(problem: Problem, config: KernelConfig, m: int) -> int:
     """A rough count of the warp instructions of a launch; it only has to tell small from large."""
-    return _work(problem, _Tile.of(config), m)
+    return _work(problem, Tile.of(config), m)
 
 
-def _work(problem: Problem, tile: _Tile, m: int) -> int:
+def _work(problem: Problem, tile: Tile, m: int) -> int:
     ctas = -(-m // tile.block_m) * -(-problem.n // tile.block_n)
     row_blocks = -(-tile.block_n // 16) * max(1, tile.block_m // tile.warp_m)
     per_step = DEQUANT_WORK + TILE_WORK * -(-tile.warp_m // 8)
@@ -124,18 +101,18 @@ def _work(problem: Problem, tile: _Tile, m: int) -> int:
     return ctas * row_blocks * per_step * steps
 
 
-def _batch(tile: _Tile, kind: str) -> int | None:
+def _batch(tile: Tile, kind: str) -> int | None:
     size = {"one": 1, "whole": tile.block_m, "under": tile.block_m - 1, "over": tile.block_m + 1}
     return size[kind] or None
 
 
-def _features(tile: _Tile, kind: str) -> int | None:
+def _features(tile: Tile, kind: str) -> int | None:
     return {"whole": tile.block_n, "under": tile.block_n - 8, "over": tile.block_n + 8}[
         kind
     ] or None
 
 
-def _inputs(tile: _Tile, kinds: Kinds) -> int | None:
+def _inputs(tile: Tile, kinds: Kinds) -> int | None:
     """K: whole stages less the tail that the kind asks for."""
     stages = {"single": 1, "full": tile.num_stages, "turns": 2 * tile.num_stages + 1}[kinds.ring]
     total = stages * tile.split_k

@@ -1,0 +1,70 @@
+"""inspect: a case run in the interpreter, and the machine code of the same kernel gated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ptxgen.compile import compile_source
+from ptxgen.cpucheck.reduced import Case
+from ptxgen.cpucheck.run import CpuCheckResult, check_compiled
+from ptxgen.errors import ToolError
+from ptxgen.families import emit
+from ptxgen.interp import RunOptions, Schedule
+from ptxgen.sass.banks import BankReport, bank_reports, fragment_conflicts
+from ptxgen.sass.gates import SassReport, check_sass
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All that can be said about a kernel without a GPU.
+
+    Attributes:
+        result: of the interpreter.
+        sass: of the gates over the machine code; None where they were not asked for or nvdisasm
+            is missing.
+        conflicts: fragment loads with bank conflicts.
+        registers: of a thread.
+        note: what could not be checked, and the cure; empty where all was.
+    """
+
+    result: CpuCheckResult
+    sass: SassReport | None
+    conflicts: tuple[BankReport, ...]
+    registers: int
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.result.ok and not self.conflicts and (self.sass is None or self.sass.ok)
+
+
+def inspect(case: Case, schedules: Sequence[Schedule], *, gates: bool = True) -> Inspection:
+    """Compiles a case's kernel and checks it.
+
+    Args:
+        case: a small problem, a config, an arch and a batch size.
+        schedules: orders of warps and CTAs to run it in.
+        gates: also look at the machine code and the bank conflicts of fragment loads.
+
+    Raises:
+        ConfigError: the config is illegal.
+        CompileError: NVRTC is missing or refused the source.
+        UnsupportedPtxError: the interpreter lacks an instruction.
+    """
+    started = time.perf_counter()
+    source = emit(case.problem, case.config, case.arch)
+    compiled = compile_source(source, line_info=True)
+    options = RunOptions(record_shared=gates)
+    result = check_compiled(case, source, compiled, schedules, options=options, started=started)
+    sass, missing = None, ""
+    conflicts: list[BankReport] = []
+    if gates:
+        try:
+            sass = check_sass(case.problem, case.config, case.arch, source.plan, compiled)
+        except ToolError as error:
+            missing = str(error)
+        if result.reports:
+            conflicts = fragment_conflicts(bank_reports(result.reports[0].shared_accesses))
+    return Inspection(result, sass, tuple(conflicts), compiled.resources.registers, missing)

@@ -1,0 +1,127 @@
+"""ptxtune check: proves kernels right without a GPU, in the PTX interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from ptxgen.arch import ARCHS, ArchSpec, arch_named
+from ptxgen.cpucheck.covering import covering_set
+from ptxgen.cpucheck.inspect import Inspection, inspect
+from ptxgen.cpucheck.reduced import Case
+from ptxgen.cpucheck.run import SCHEDULES
+from ptxgen.cpucheck.shrink import shrink
+from ptxgen.errors import ConfigError
+from ptxgen.families import FAMILIES, default_config, violations
+from ptxgen.interp import Schedule
+from ptxtune.checks import check_document, check_table, failure_text
+from ptxtune.options import json_option, m_option, problem_options
+from ptxtune.output import note, say, say_json
+from ptxtune.pin import parse_config
+from ptxtune.selection import select_problems
+from ptxtune.target import resolve_target
+
+
+@click.command("check")
+@click.option("--cpu", is_flag=True, help="In the PTX interpreter; the default, and the only way.")
+@problem_options(several=False)
+@m_option(default="1", least=1)
+@click.option("--config", help="Config as JSON (default: the built-in one for each M).")
+@click.option(
+    "--covering", type=click.Choice(tuple(FAMILIES)), help="Check a family's covering set."
+)
+@click.option(
+    "--schedules",
+    type=click.IntRange(1, len(SCHEDULES)),
+    help=f"Orders of warps and CTAs to run (default: {len(SCHEDULES)}; with --covering 1 a case).",
+)
+@click.option("--full", is_flag=True, help="Do not reduce the layer; large ones take hours.")
+@click.option(
+    "--arch", type=click.Choice(tuple(ARCHS)), help="NVRTC target (default: that of the GPU's)."
+)
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    *,
+    cpu: bool,
+    m: tuple[int, ...],
+    config: str | None,
+    covering: str | None,
+    schedules: int | None,
+    full: bool,
+    arch: str | None,
+    as_json: bool,
+    **layer: Any,
+) -> None:
+    """Check kernels without a GPU: compile them, run their PTX in an interpreter, compare.
+
+    The layer is reduced to a few tiles with the same tails. Reported are wrong values, races,
+    accesses outside of buffers, and what the machine code does not keep of the config's promises.
+    The exit code is 1 where anything was found.
+
+    \b
+    Example:
+      ptxtune check --cpu --n 4096 --k 4096 --m 1,8
+      ptxtune check --cpu --n 232 --k 2752 --group 64 --dtype bf16 --zero int --m 17 --arch sm_80
+      ptxtune check --cpu --covering mma
+    """
+    spec = arch_named(arch) if arch else resolve_target(None).arch
+    if covering:
+        found = _run(_covering(covering, arch), schedules or 1, rotate=True, gates=False)
+    else:
+        cases = _cases(layer, m, config, spec, full)
+        found = _run(cases, schedules or len(SCHEDULES), rotate=False, gates=True)
+    if as_json:
+        say_json(check_document(found))
+    else:
+        say(check_table(found))
+    context.exit(0 if all(item.ok for item in found) else 1)
+
+
+def _covering(family: str, arch: str | None) -> list[Case]:
+    return list(covering_set(family, (arch,)) if arch else covering_set(family))
+
+
+def _cases(
+    layer: dict[str, Any], batches: Iterable[int], config: str | None, arch: ArchSpec, full: bool
+) -> list[Case]:
+    """One case a batch size. Raises ConfigError where the config is illegal for the layer."""
+    (problem,) = select_problems(**layer).problems
+    sms = resolve_target(None).device.num_sms
+    cases = []
+    for m in batches:
+        chosen = (
+            parse_config(config, "--config") if config else default_config(problem, arch, m, sms)
+        )
+        if reasons := violations(problem, chosen, arch):
+            raise ConfigError(
+                f"{chosen.key()} is illegal for {problem.key()} on {arch.name}: "
+                f"{'; '.join(reasons)}. ptxtune space shows the rules."
+            )
+        small = None if full else shrink(problem, chosen, m)
+        cases.append(
+            Case(small.problem, chosen, arch, small.m) if small else Case(problem, chosen, arch, m)
+        )
+    return cases
+
+
+def _run(cases: list[Case], schedules: int, *, rotate: bool, gates: bool) -> list[Inspection]:
+    """Checks the cases in order; failures are told as they are found."""
+    found = []
+    for number, case in enumerate(cases):
+        found.append(inspect(case, _schedules(schedules, number if rotate else 0), gates=gates))
+        if not found[-1].ok:
+            note(f"{case}\n{failure_text(found[-1])}")
+        elif rotate and (number + 1) % 10 == 0:
+            note(f"{number + 1} of {len(cases)} cases checked")
+    for text in dict.fromkeys(item.note for item in found):
+        note(text)
+    return found
+
+
+def _schedules(count: int, first: int) -> list[Schedule]:
+    return [SCHEDULES[(first + index) % len(SCHEDULES)] for index in range(count)]
