@@ -14,6 +14,7 @@ from db.session import Database
 from ptxgen.outcome import Status
 from search.context import MAX_KILLS
 from search.fake_parts import FaultLog, soak_time_us
+from search.faults import Fault
 from search.history import DEADLY
 from search.soak_run import SoakSpec, offered
 
@@ -129,17 +130,24 @@ def _misjudged(spec: SoakSpec, screened: Iterable[TrialRecord], *, faulty: bool)
     for row in screened:
         if row.config is None or row.outcome.message == ORPHAN_MESSAGE:
             continue
-        case, status = row.problem.key(), row.outcome.status
-        fault = spec.plan.fault_of(row.config, case)
-        if fault is None:
-            wrong = not faulty and status in DEFINITE and status is not Status.OK
-        else:
-            once = fault.deadly and spec.plan.is_transient(row.config, case)
-            spared = status is Status.OK and once and spec.kind == "process"
-            allowed = status in fault.expected or status not in DEFINITE
-            wrong = faulty and not allowed and not spared
-        if wrong:
-            yield f"trial {row.id}: {fault.name if fault else 'no fault'} stored as {status.value}"
+        fault = spec.plan.fault_of(row.config, row.problem.key())
+        if (fault is not None) is faulty and _is_misjudged(spec, row, fault):
+            status = row.outcome.status.value
+            yield f"trial {row.id}: {fault.name if fault else 'no fault'} stored as {status}"
+
+
+def _is_misjudged(spec: SoakSpec, row: TrialRecord, fault: Fault | None) -> bool:
+    """Whether a final verdict is wrong. Real kernels may also spill or ask for too much."""
+    status = row.outcome.status
+    if status not in DEFINITE:
+        return False
+    if spec.kind == "kernel":
+        return status is Status.OK if fault else status in (Status.WRONG, Status.COMPILE_ERROR)
+    if fault is None:
+        return status is not Status.OK
+    case = row.problem.key()
+    once = fault.deadly and row.config is not None and spec.plan.is_transient(row.config, case)
+    return status not in fault.expected and not (once and status is Status.OK)
 
 
 def _wrong_winners(
