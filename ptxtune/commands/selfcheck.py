@@ -66,7 +66,7 @@ REPLAY_TRIALS = 100
 @click.option(
     "--replay",
     "replay_file",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    type=click.Path(path_type=Path, dir_okay=False),
     help="No GPU: compare the samplers on recorded trials.",
 )
 @click.option(

@@ -77,7 +77,7 @@ def test_without_a_gpu_the_way_out_is_named() -> None:
         (("--soak", "5", "--record", "x"), "exclude each other"),
         (("--gpu-faults",), "add --soak N"),
         (("--soak", "0"), "0 is not in the range"),
-        (("--replay", "no-such-file"), "does not exist"),
+        (("--replay", "no-such-file"), "no-such-file cannot be read"),
     ],
 )
 def test_contradictions_are_refused(words: tuple[str, ...], message: str) -> None:

@@ -31,13 +31,11 @@ def test_every_named_test_exists(file: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_every_command_parses(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+def test_every_command_parses(line: str) -> None:
     name, *words = shlex.split(line)[1:]
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
-    replaced = [str(ROOT / "README.md") if word == "recorded.jsonl.gz" else word for word in words]
-    command.make_context(name, replaced)
+    command.make_context(name, words)
 
 
 def test_every_kernel_fault_is_described() -> None:
