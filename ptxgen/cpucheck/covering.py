@@ -20,6 +20,7 @@ COVERED_ARCHS = ("sm_90a", "sm_80")
 get the text of sm_80."""
 
 HARD_CONFIGS: tuple[KernelConfig, ...] = (
+    MmaConfig(96, 8, 48, 48, 256, 1, 2, 1, "weights", False, 1),
     MmaConfig(128, 8, 64, 64, 256, 1, 2, 1, "weights", False, 1),
 )
 """Legal configs with pairs that few changes of other configs do not lead to (a test enumerates)."""

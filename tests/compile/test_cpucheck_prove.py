@@ -1,0 +1,60 @@
+"""The static verifier agrees: ours are race-free under every schedule, the mutants are not."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from cpucheck_mutants import CASES, EARLY, MUTANTS, RACE, Mutant
+
+from ptxgen.compile import compile_source
+from ptxgen.cpucheck.prove import Verdict, prove_race_free
+from ptxgen.errors import ToolError
+from ptxgen.families import emit
+
+pytestmark = pytest.mark.compile
+
+SMALL = ("private", "weights_first", "whole_k")
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    pytest.importorskip("sentryward", reason="the optional verifier sentryward is not installed")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_ours_are_proved(name: str) -> None:
+    case = CASES[name]
+    source = emit(case.problem, case.config, case.arch)
+    proof = prove_race_free(case, source.plan, compile_source(source))
+    assert (proof.verdict, proof.message) == (Verdict.PROVED, "")
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [item for item in MUTANTS if item.case == "private" and RACE in item.caught_by],
+    ids=lambda item: item.name,
+)
+def test_mutants_are_not(mutant: Mutant) -> None:
+    case = CASES[mutant.case]
+    broken = mutant.apply(emit(case.problem, case.config, case.arch))
+    proof = prove_race_free(case, broken.plan, compile_source(broken))
+    assert proof.verdict is Verdict.RACE
+    assert "no proven required ordering" in proof.message
+
+
+def test_split_k_is_beyond_it() -> None:
+    case = CASES["split"]
+    assert any(EARLY in item.caught_by for item in MUTANTS if item.case == "split")
+    source = emit(case.problem, case.config, case.arch)
+    proof = prove_race_free(case, source.plan, compile_source(source))
+    assert proof.verdict is Verdict.UNSUPPORTED
+    assert "control predicate" in proof.message
+
+
+def test_without_it_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentryward", None)
+    case = CASES["whole_k"]
+    source = emit(case.problem, case.config, case.arch)
+    with pytest.raises(ToolError, match="pip install sentryward"):
+        prove_race_free(case, source.plan, compile_source(source))
