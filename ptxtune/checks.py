@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ptxgen.cpucheck.inspect import Inspection
+from ptxgen.cpucheck.prove import Verdict
 from reports.table import Column, Table
 
 COLUMNS = (
@@ -17,6 +19,7 @@ COLUMNS = (
     Column("instructions"),
     Column("relative error"),
     Column("SASS", numeric=False),
+    Column("proof", numeric=False),
     Column("verdict", numeric=False),
 )
 
@@ -34,6 +37,8 @@ def failure_text(item: Inspection) -> str:
     lines = [str(failure) for failure in item.result.failures]
     lines += [] if item.sass is None else list(item.sass.failures)
     lines += [f"bank conflicts: {report}" for report in item.conflicts]
+    if item.proof is not None and item.proof.verdict is not Verdict.PROVED:
+        lines.append(f"proof: {item.proof.verdict}: {item.proof.message}")
     return "\n".join(f"  {line}" for line in lines)
 
 
@@ -48,6 +53,7 @@ def check_document(found: Sequence[Inspection]) -> dict[str, Any]:
                 "registers": item.registers,
                 "sass": item.sass.to_dict() if item.sass else None,
                 "bank_conflicts": [str(report) for report in item.conflicts],
+                "proof": asdict(item.proof) if item.proof else None,
                 "note": item.note,
             }
             for item in found
@@ -67,5 +73,6 @@ def _cells(item: Inspection) -> tuple[str, ...]:
         str(result.steps),
         f"{result.rel_err:.2e}",
         sass,
+        item.proof.verdict.value if item.proof else "-",
         "ok" if item.ok else "FAILED",
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptxgen.compile import compile_source
+from ptxgen.cpucheck.prove import Proof, Verdict, prove_race_free
 from ptxgen.cpucheck.reduced import Case
 from ptxgen.cpucheck.run import CpuCheckResult, check_compiled
 from ptxgen.errors import ToolError
@@ -25,6 +26,7 @@ class Inspection:
         sass: of the gates over the machine code; None where they were not asked for or nvdisasm
             is missing.
         conflicts: fragment loads with bank conflicts.
+        proof: of race freedom under every schedule; None where it was not asked for.
         registers: of a thread.
         note: what could not be checked, and the cure; empty where all was.
     """
@@ -32,26 +34,33 @@ class Inspection:
     result: CpuCheckResult
     sass: SassReport | None
     conflicts: tuple[BankReport, ...]
+    proof: Proof | None
     registers: int
     note: str = ""
 
     @property
     def ok(self) -> bool:
-        return self.result.ok and not self.conflicts and (self.sass is None or self.sass.ok)
+        raced = self.proof is not None and self.proof.verdict is Verdict.RACE
+        gated = not self.conflicts and (self.sass is None or self.sass.ok)
+        return self.result.ok and gated and not raced
 
 
-def inspect(case: Case, schedules: Sequence[Schedule], *, gates: bool = True) -> Inspection:
+def inspect(
+    case: Case, schedules: Sequence[Schedule], *, gates: bool = True, prove: bool = False
+) -> Inspection:
     """Compiles a case's kernel and checks it.
 
     Args:
         case: a small problem, a config, an arch and a batch size.
         schedules: orders of warps and CTAs to run it in.
         gates: also look at the machine code and the bank conflicts of fragment loads.
+        prove: also let sentryward prove that no schedule has a race.
 
     Raises:
         ConfigError: the config is illegal.
         CompileError: NVRTC is missing or refused the source.
         UnsupportedPtxError: the interpreter lacks an instruction.
+        ToolError: a proof is asked for and sentryward is missing.
     """
     started = time.perf_counter()
     source = emit(case.problem, case.config, case.arch)
@@ -67,4 +76,5 @@ def inspect(case: Case, schedules: Sequence[Schedule], *, gates: bool = True) ->
             missing = str(error)
         if result.reports:
             conflicts = fragment_conflicts(bank_reports(result.reports[0].shared_accesses))
-    return Inspection(result, sass, tuple(conflicts), compiled.resources.registers, missing)
+    proof = prove_race_free(case, source.plan, compiled) if prove else None
+    return Inspection(result, sass, tuple(conflicts), proof, compiled.resources.registers, missing)

@@ -37,6 +37,7 @@ from ptxtune.target import resolve_target
     type=click.IntRange(1, len(SCHEDULES)),
     help=f"Orders of warps and CTAs to run (default: {len(SCHEDULES)}; with --covering 1 a case).",
 )
+@click.option("--prove", is_flag=True, help="Also prove all schedules free of races (sentryward).")
 @click.option("--full", is_flag=True, help="Do not reduce the layer; large ones take hours.")
 @click.option(
     "--arch", type=click.Choice(tuple(ARCHS)), help="NVRTC target (default: that of the GPU's)."
@@ -52,6 +53,7 @@ def command(
     config: str | None,
     covering: str | None,
     schedules: int | None,
+    prove: bool,
     full: bool,
     arch: str | None,
     as_json: bool,
@@ -67,14 +69,17 @@ def command(
     Example:
       ptxtune check --cpu --n 4096 --k 4096 --m 1,8
       ptxtune check --cpu --n 232 --k 2752 --group 64 --dtype bf16 --zero int --m 17 --arch sm_80
+      ptxtune check --cpu --n 4096 --k 4096 --m 8 --prove
       ptxtune check --cpu --covering mma
     """
     spec = arch_named(arch) if arch else resolve_target(None).arch
     if covering:
-        found = _run(_covering(covering, arch), schedules or 1, rotate=True, gates=False)
+        found = _run(
+            _covering(covering, arch), schedules or 1, rotate=True, gates=False, prove=prove
+        )
     else:
         cases = _cases(layer, m, config, spec, full)
-        found = _run(cases, schedules or len(SCHEDULES), rotate=False, gates=True)
+        found = _run(cases, schedules or len(SCHEDULES), rotate=False, gates=True, prove=prove)
     if as_json:
         say_json(check_document(found))
     else:
@@ -109,11 +114,14 @@ def _cases(
     return cases
 
 
-def _run(cases: list[Case], schedules: int, *, rotate: bool, gates: bool) -> list[Inspection]:
+def _run(
+    cases: list[Case], schedules: int, *, rotate: bool, gates: bool, prove: bool
+) -> list[Inspection]:
     """Checks the cases in order; failures are told as they are found."""
     found = []
     for number, case in enumerate(cases):
-        found.append(inspect(case, _schedules(schedules, number if rotate else 0), gates=gates))
+        orders = _schedules(schedules, number if rotate else 0)
+        found.append(inspect(case, orders, gates=gates, prove=prove))
         if not found[-1].ok:
             note(f"{case}\n{failure_text(found[-1])}")
         elif rotate and (number + 1) % 10 == 0:
