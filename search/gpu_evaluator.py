@@ -24,6 +24,7 @@ from ptxgen.timing import TimedGraph, Timing, burn_in, copies_for, sample_count
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight, dequantize
 from search.clocks import Clocks
+from search.cuda_errors import typed_cuda_errors
 from search.evaluator import Candidate, Effort, EvaluateRequest, FinalsRequest
 from search.model import floor_us
 from search.rounds import time_in_turns
@@ -92,7 +93,35 @@ class GpuEvaluator:
     # ---- one candidate --------------------------------------------------------------------------
 
     def evaluate(self, request: EvaluateRequest) -> Outcome:
-        """Checks, then times; every fault that leaves the context alive is an outcome."""
+        """Checks, then times; every fault that leaves the context alive is an outcome.
+
+        Raises:
+            DriverError: sticky; the context is lost.
+        """
+        with typed_cuda_errors():
+            outcome = self._evaluate(request)
+            self._finish_work()
+        return outcome
+
+    def finals(self, request: FinalsRequest) -> list[Outcome]:
+        """Outcomes in the order of request.candidates, timed in turns in one window.
+
+        Raises:
+            DriverError: sticky; the context is lost.
+        """
+        with typed_cuda_errors():
+            outcomes = self._finals(request)
+            self._finish_work()
+        return outcomes
+
+    def _finish_work(self) -> None:
+        """Waits for replays that were queued to keep the GPU busy while it was read.
+
+        They use graphs, kernels, outputs and workspaces that may go once a request is answered.
+        """
+        torch.cuda.synchronize(self._device)
+
+    def _evaluate(self, request: EvaluateRequest) -> Outcome:
         floor = self._floor_us(request.problem, request.m)
         base = Outcome(
             Status.OK,
@@ -114,16 +143,17 @@ class GpuEvaluator:
             lambda: _screen(graph, SECONDS[request.effort], request.stop_above_us),
             graph.keep_busy,
         )
+        self._finish_work()  # before the graph goes
         checked = replace(base, rel_err=result.rel_err)
         return timed_outcome(checked, taken.value, taken.evidence, taken.fault)
 
-    def finals(self, request: FinalsRequest) -> list[Outcome]:
-        """Outcomes in the order of request.candidates, timed in turns in one window."""
+    def _finals(self, request: FinalsRequest) -> list[Outcome]:
         graphs = [
             self._graph(request.problem, request.m, request.protocol, candidate)
             for candidate in request.candidates
         ]
         window = time_in_turns(graphs, request.rounds, self._steady)
+        self._finish_work()
         floor = self._floor_us(request.problem, request.m)
         outcomes = []
         for candidate, timing in zip(request.candidates, window.timings, strict=True):
@@ -170,7 +200,12 @@ class GpuEvaluator:
         if contender is None:
             dense_bytes = 2 * (problem.n * problem.k + m * (problem.n + problem.k))
             copies = min(self._dense_copies(layer), copies_for(dense_bytes, l2_bytes))
-            return TimedGraph(lambda copy: self._dense_into(layer, m, copy), copies, floor)
+            dense_out = self._dense_product(layer, m, 0)  # owned here, not by the graph's own pool
+
+            def multiply(copy: int) -> None:
+                self._dense_product(layer, m, copy, dense_out)
+
+            return TimedGraph(multiply, copies, floor)
         kernel, x = self._kernel(contender), layer.x[m]
         out = torch.empty(m, problem.n, dtype=x.dtype, device=x.device)
         chained = protocol is Protocol.CHAINED
@@ -247,12 +282,13 @@ class GpuEvaluator:
             layer.dense = [first, *(first.clone() for _ in range(copies - 1))]
         return len(layer.dense)
 
-    def _dense_product(self, layer: _Layer, m: int, copy: int) -> Tensor:
+    def _dense_product(self, layer: _Layer, m: int, copy: int, out: Tensor | None = None) -> Tensor:
+        """The cuBLAS product with one copy of the dense weights, [m, N]."""
         self._dense_copies(layer)
-        return torch.nn.functional.linear(layer.x[m], layer.dense[copy], layer.bias)
-
-    def _dense_into(self, layer: _Layer, m: int, copy: int) -> None:
-        self._dense_product(layer, m, copy)
+        x, weight = layer.x[m], layer.dense[copy].t()
+        if layer.bias is None:
+            return torch.mm(x, weight, out=out)
+        return torch.addmm(layer.bias, x, weight, out=out)
 
     def _floor_us(self, problem: Problem, m: int) -> float:
         return floor_us(problem, m, self._record.read_gbps, self._record.tensor_tflops)

@@ -51,6 +51,12 @@ class FinalsError(Exception):
     """The worker died or hung during finals; which finalist did it is not known."""
 
 
+HARMLESS = frozenset(
+    {"DriverError", "OutOfMemoryError", "TensorError", "ConfigError", "MessageError"}
+)
+"""Errors, unless they are sticky, after which the worker's context is known to be good."""
+
+
 class GpuWorker:
     """Runs an evaluator in a process of its own.
 
@@ -173,6 +179,8 @@ class GpuWorker:
             reply = child.request(request_to_dict(request), limit_s, meanwhile)
             outcome = outcome_from_dict(reply)
         except ChildFailedError as error:
+            if not error.sticky and error.kind not in HARMLESS:
+                self.kill()  # nobody knows what state it left the context in
             status = Status.CRASH if error.sticky else Status.LAUNCH_ERROR
             outcome = Outcome(status, f"{error.kind}: {error}")
         except ChildTimeoutError:

@@ -222,6 +222,8 @@ def misbehave(how: str) -> Outcome:
         time.sleep(600)
     if how == "sticky":
         raise DriverError("an illegal memory access was encountered", 700, sticky=True)
+    if how == "unknown":
+        raise RuntimeError("something that nobody has classified")
     if how == "resources":
         raise DriverError("too many resources requested for launch", 701)
     if how == "not-an-outcome":

@@ -115,6 +115,16 @@ def test_a_bad_candidate_leaves_the_worker_alive(
     assert worker.restarts == 0
 
 
+def test_an_unknown_error_costs_the_worker(worker_of: Callable[..., GpuWorker]) -> None:
+    """Nobody knows the context's state: the next candidate gets a new process, not a false fault."""
+    worker = worker_of(behaviour={OTHER.key(): "unknown"})
+    outcome = worker.evaluate(request(OTHER))
+    assert outcome.status is Status.LAUNCH_ERROR
+    assert "nobody has classified" in outcome.message
+    assert worker.evaluate(request(BASE)).status is Status.OK
+    assert worker.restarts == 1
+
+
 def test_finals_come_back_in_order(worker_of: Callable[..., GpuWorker]) -> None:
     contenders = (candidate(OTHER), None, candidate(BASE))
     outcomes = worker_of().finals(FinalsRequest(PROBLEM, 8, Protocol.PLAIN, contenders))
