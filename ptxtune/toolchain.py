@@ -43,12 +43,14 @@ def installed_version(package: str) -> str:
 def source_commit() -> str:
     """Short commit of the checkout this code runs from, "-dirty" where files differ from it.
 
-    Where the code is not in a git checkout of its own or git is missing, what PTXTUNE_COMMIT names.
+    What PTXTUNE_COMMIT names where the code is in no git checkout of its own, or git does not work.
     """
     if not (ROOT / ".git").exists():  # an installed wheel may lie inside someone else's checkout
         return named_commit()
     commit = _git("rev-parse", "--short=12", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no") if commit else ""
+    if not commit:
+        return named_commit()
+    changed = _git("status", "--porcelain", "--untracked-files=no")
     return f"{commit}-dirty" if changed else commit
 
 

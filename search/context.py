@@ -13,6 +13,7 @@ from db.store import Store
 from ptxgen.arch import ArchSpec
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError, StoreError
+from ptxgen.families import default_config
 from ptxgen.families.base import Family
 from ptxgen.outcome import Outcome, Status
 from ptxgen.source import KernelSource
@@ -71,9 +72,8 @@ class RunContext:
         return floor_us(task.problem, task.m, device.read_gbps, device.tensor_tflops)
 
     def default_config(self, task: Task) -> KernelConfig:
-        """The built-in default: the first family's."""
-        family = next(iter(self.families.values()))
-        return family.default_config(task.problem, self.arch, task.m, self.device.num_sms)
+        """The built-in default."""
+        return default_config(task.problem, self.arch, task.m, self.device.num_sms, self.families)
 
     def kills(self, source_digest: str) -> int:
         """How often this source killed or hung a worker on this device model and driver."""

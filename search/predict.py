@@ -11,6 +11,7 @@ from db.store import Store
 from ptxgen.arch import ArchSpec, GpuSpec
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
+from ptxgen.families import default_config
 from ptxgen.outcome import Outcome, Status
 from ptxgen.source import KernelSource
 from search.budget import Meter
@@ -152,8 +153,7 @@ def _predict_task(shared: _Prediction, task: Task, index: int) -> TaskEnded:
     gpu, families = shared.gpu, shared.job.kernel_families()
     floor = floor_us(task.problem, task.m, gpu.read_gbps, gpu.tensor_tflops)
     space = Space(task.problem, shared.arch, task.m, families)
-    family = next(iter(families.values()))
-    default = family.default_config(task.problem, shared.arch, task.m, gpu.num_sms)
+    default = default_config(task.problem, shared.arch, task.m, gpu.num_sms, families)
     space.add(default)
     budget = shared.job.budget
     shared.on_event(TaskStarted(task, index, len(space), 0, floor, budget))

@@ -17,7 +17,7 @@ from db.trial_rows import SharedTrial
 from ptxgen.arch import ArchSpec, arch_of_capability
 from ptxgen.config import KernelConfig, Scalar
 from ptxgen.errors import TrialFileError
-from ptxgen.families import FAMILIES
+from ptxgen.families import FAMILIES, default_config
 from ptxgen.families.base import Family
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
@@ -197,9 +197,8 @@ def simulate(
     asker = Sampler(space, sampler, seed)
     if seeded:
         ranker = Ranker(task, recording.arch, gpu_spec_of(recording.device), families)
-        family = next(iter(families.values()))
-        default = family.default_config(
-            task.problem, recording.arch, task.m, recording.device.num_sms
+        default = default_config(
+            task.problem, recording.arch, task.m, recording.device.num_sms, families
         )
         asker.enqueue([default, *ranker.seeds(space, seed)])
     best: tuple[float, KernelConfig | None] = (float("inf"), None)

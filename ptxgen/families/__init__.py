@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ptxgen.arch import ArchSpec
@@ -53,7 +53,22 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[KernelConfi
         yield from family.candidates(problem, arch, m)
 
 
-def default_config(problem: Problem, arch: ArchSpec, m: int, num_sms: int) -> KernelConfig:
-    """A safe, decent config for a batch of m without any tuning."""
-    family: Family = WGMMA if arch.has_wgmma and m > MMA_DEFAULT_MAX_M else MMA
+def default_config(
+    problem: Problem,
+    arch: ArchSpec,
+    m: int,
+    num_sms: int,
+    families: Mapping[str, Family] = FAMILIES,
+) -> KernelConfig:
+    """A safe, decent config for a batch of m without any tuning.
+
+    Args:
+        problem: what is computed.
+        arch: for which arch.
+        m: batch size.
+        num_sms: multiprocessors of the GPU.
+        families: to choose from; the first one where the usual one is not among them.
+    """
+    usual = "wgmma" if arch.has_wgmma and m > MMA_DEFAULT_MAX_M else "mma"
+    family = families.get(usual) or next(iter(families.values()))
     return family.default_config(problem, arch, m, num_sms)

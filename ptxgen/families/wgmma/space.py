@@ -69,7 +69,9 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaConfig
     if m < MIN_M or not arch.has_wgmma:
         return
     block_ms = block_m_choices(m)
-    rasters: tuple[Scalar, ...] = (1, 8) if m > 4 * max(block_ms) else (1,)  # few rows of tiles: all at once
+    rasters: tuple[Scalar, ...] = (
+        (1, 8) if m > 4 * max(block_ms) else (1,)
+    )  # few rows of tiles: all at once
     knobs = {**KNOBS, "block_m": block_ms, "weights_first": (False,), "raster": rasters}
     for values in product(*knobs.values()):
         config = WgmmaConfig.from_knobs(dict(zip(knobs, values, strict=True)))

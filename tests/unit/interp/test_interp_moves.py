@@ -37,11 +37,9 @@ def test_every_fp16_to_fp32() -> None:
 
 
 def test_every_bf16_to_fp32() -> None:
+    """The bits move up, of a NaN too: so did an H200 (reports/results/nvidia-h200/opcodes.json)."""
     result = one("cvt.f32.bf16 %o0, %i0;", EVERY_HALF)
-    wide = EVERY_HALF.astype(np.uint32) << np.uint32(16)
-    finite = ~np.isnan(wide.view(np.float32))
-    assert np.array_equal(result[finite], wide[finite])
-    assert set(result[~finite].tolist()) == {0x7FFFFFFF}
+    assert np.array_equal(result, EVERY_HALF.astype(np.uint32) << np.uint32(16))
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("f16", torch.float16), ("bf16", torch.bfloat16)])
