@@ -13,17 +13,17 @@ from ptxtune.version import VERSION
 
 # Summaries stand here so that `ptxtune --help` imports no command, hence neither torch nor Plotly.
 COMMANDS = {
-    "tune": "Find the fastest kernel of each layer and batch size, and store it.",
-    "best": "Show the best stored config of a layer, and how good that answer is.",
+    "tune": "Find the fastest kernel of each layer and batch, and store it.",
+    "best": "Show the best stored config of a layer, and how good it is.",
     "export": "Write a tuned kernel as a bundle that runs without ptxtune.",
     "report": "Write the stored results as an HTML page, Markdown or JSON.",
     "list": "List stored winners, runs or trials.",
     "one": "Run one config, for instance to reproduce a trial.",
-    "check": "Check kernels without a GPU: compile, run in an interpreter, compare.",
+    "check": "Check kernels without a GPU, in a PTX interpreter.",
     "emit": "Print the source of a kernel.",
     "space": "Count the legal configs of a problem, and what each rule rejects.",
     "db": "Export stored results as JSON lines, or import another machine's.",
-    "selfcheck": "Check the tuner itself: regret, winner flips, bucket transfer, injected faults.",
+    "selfcheck": "Check the tuner itself: regret, winner flips, injected faults.",
     "doctor": "Check driver, NVRTC, device, caches and database, with cures.",
 }
 

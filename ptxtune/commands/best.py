@@ -39,7 +39,7 @@ def command(
     as_json: bool,
     **layer: Any,
 ) -> None:
-    """Show the best stored config of a layer, and how good that answer is.
+    """Show the best stored config of a layer, and how good it is.
 
     The level says how the answer relates to the question: exact, nearest bucket (another M), same
     family (another GPU of this compute capability), default (nothing stored), or pinned.

@@ -59,7 +59,7 @@ def command(
     as_json: bool,
     **layer: Any,
 ) -> None:
-    """Check kernels without a GPU: compile them, run their PTX in an interpreter, compare.
+    """Check kernels without a GPU, in a PTX interpreter.
 
     The layer is reduced to a few tiles with the same tails. Reported are wrong values, races,
     accesses outside of buffers, and what the machine code does not keep of the config's promises.

@@ -95,7 +95,7 @@ def command(
     as_json: bool,
     **layer: Any,
 ) -> None:
-    """Check the tuner itself: regret against exhaustive search, winner flips, bucket transfer.
+    """Check the tuner itself: regret, winner flips, injected faults.
 
     On the GPU a space of a few hundred configs is measured whole; then the tuner runs three times,
     and all winners are timed in turns. The stored results are left alone. The exit code is 1 where

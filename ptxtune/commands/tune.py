@@ -76,7 +76,7 @@ def command(
     as_json: bool,
     **layer: Any,
 ) -> None:
-    """Find the fastest kernel of each layer and batch size, and store it.
+    """Find the fastest kernel of each layer and batch, and store it.
 
     Every candidate is checked before it is timed, and every attempt is stored. Ctrl-C keeps all of
     it; the same command goes on where it ended. Without the GPU, kernels are compiled for it and
