@@ -19,7 +19,7 @@ from ptxgen.ptx.mma import mma_m16n8k16
 from ptxgen.source import ENTRY, KernelSource, LaunchPlan
 from ptxgen.timing import TimedGraph, Timing, burn_in
 
-# Not powers of two: source and target of a copy that lie 2^29 bytes apart share memory channels, and
+# Not powers of two: source and target of a copy that lie 2^29 bytes apart share memory channels and
 # ran at 2,750 instead of 4,200 GB/s (H200, 2026-11-29).
 READ_BYTES = 600 << 20
 COPY_BYTES = 2 * READ_BYTES

@@ -116,7 +116,7 @@ def test_a_bad_candidate_leaves_the_worker_alive(
 
 
 def test_an_unknown_error_costs_the_worker(worker_of: Callable[..., GpuWorker]) -> None:
-    """Nobody knows the context's state: the next candidate gets a new process, not a false fault."""
+    """Nobody knows the context's state, so the next candidate gets a new process."""
     worker = worker_of(behaviour={OTHER.key(): "unknown"})
     outcome = worker.evaluate(request(OTHER))
     assert outcome.status is Status.LAUNCH_ERROR
