@@ -8,6 +8,7 @@ ranking.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from db.records import Protocol
 from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec, GpuSpec
@@ -17,74 +18,132 @@ from ptxgen.problem import Problem
 from ptxgen.source import LaunchPlan
 from ptxgen.weights.layout import packed_layout
 
-MODEL_VERSION = 1
+MODEL_VERSION = 2
 """Raised whenever predictions change; stored with predicted runs."""
 
-MEMORY_LATENCY_US = 1.0
-"""Loaded latency of device memory. An H200 reaches 4.48 TB/s with 16-64 KB in flight an SM, which
-by Little's law is 0.5-1.9 us (measured, 2026-11-29)."""
+# Where a constant below says "fitted", it was fitted to two thirds of 11,016 trials recorded on an
+# H200 (2026-11-29) and checked on the rest; docs/model.md has the method and the quality reached.
 
-SM_LOAD_GBPS = 75.0
-"""Most that one SM loads through its L2 port, which moves 64 bytes a clock. On an H200 132 SMs took
-102 MB of weights and activations in at most 11 us of a kernel of 14.5 us (8192 x 8192, M = 16;
-2026-11-29): 70 GB/s each or more."""
+MEMORY_LATENCY_US = 0.62
+"""Loaded latency of device memory (fitted). An H200 reaches 4.48 TB/s with 16-64 KB in flight an
+SM, which by Little's law is 0.5-1.9 us (measured, 2026-11-29)."""
+
+SM_LOAD_GBPS = 112.0
+"""Most that one SM loads through its L2 port, which moves 64 bytes a clock."""
 
 CLOCK_GHZ = 1.75
 """SM clock under load; the known GPUs lie between 1.4 and 2.2."""
 
-DEQUANT_CYCLES = 18.0
-"""SM cycles a 16 x 128 weight block and warp, tokens apart. On an H200 a block takes 36-39 cycles
-with one n8 tile and 55-71 with two (measured, 2026-11-29); this, the mma and the loads below add to
-that."""
+STAGE_INSTRUCTIONS = 14.0
+"""Warp instructions of a packed K block, whatever the tile: loop, copies and waits (fitted)."""
 
-ACTIVATION_CYCLES = 16.0
-"""SM cycles a block and n8 tile to read activations from shared memory, shared by a warp's row
-blocks (same measurement)."""
+DEQUANT_INSTRUCTIONS = 84.0
+"""Of a 16 x 128 weight block: picks, subtractions, fragment loads (counted in the interpreter by
+ptxgen.cpucheck.cost)."""
 
-SATURATING_WARPS = 8
-"""Warps of an SM that keep its four tensor cores and its issue slots busy: two each."""
+WEIGHT_SCALE_INSTRUCTIONS = 43.0
+"""More of them where the weights are scaled: 32 multiplications and what feeds them."""
 
-FILL_US = 1.4
-"""First loads, activations and pipeline fill before the main loop: at 4096 x 4096 on an H200 2,000
-of 5,800 cycles pass before the steady state (measured, 2026-11-29)."""
+TOKEN_INSTRUCTIONS = 30.0
+"""Of an n8 tile and packed K block: ldmatrix and its addresses."""
 
-WAVE_FILL_US = 0.4
-"""The same for later waves, whose fill hides behind CTAs that still run."""
+TILE_INSTRUCTIONS = 8.0
+"""mma of a weight block and n8 tile: one a k16 step."""
 
-EPILOGUE_US = 0.4
-"""Reduction among the warps of a CTA and the store: 740-1,000 cycles (same measurement)."""
+SUM_SCALE_INSTRUCTIONS = 6.5
+"""More of them where the sums are scaled: four multiply-adds and the zeros they start from."""
 
-SPLIT_US = 0.8
-"""Fence, counter and wait of a reduction across CTAs, its bytes apart."""
+ISSUE_RATE = 3.1
+"""Warp instructions an SM issues a cycle, of 4 at most (fitted)."""
+
+MMA_SYNC_SLOWDOWN = 1.65
+"""Tensor time of mma.sync over that of the dense peak (fitted)."""
+
+CHAIN_CYCLES = 65.0
+"""Latency of one stage of one warp, its instructions apart: wait, barrier, first loads (fitted)."""
+
+CHAIN_CYCLES_PER_INSTRUCTION = 1.3
+"""Cycles that one warp alone takes for an instruction; other warps hide them (fitted)."""
+
+BARRIER_CYCLES = 85.0
+"""More latency a stage where the warps of a CTA share activations and wait for one another
+(fitted)."""
+
+SERIAL_LOSS = 0.3
+"""Share of the shorter of throughput and latency that does not hide behind the longer."""
+
+FILL_US = 0.9
+"""First loads, activations and pipeline fill before the main loop (fitted; at 4096 x 4096 on an
+H200 2,000 of 5,800 cycles pass before the steady state)."""
+
+EARLY_FILL = 0.15
+"""Share of the fill that remains under dependent launch with weights first (fitted)."""
+
+CROWD_US = 3.0
+"""Cost of a successor that finds the whole GPU free and starts with its predecessor: its loads and
+its waiting CTAs take from the kernel that runs (fitted; a 4096 x 4096 kernel of 128 CTAs that
+leaves room for three more an SM took 5.5 us plain and 6.6 us chained on an H200, 2026-11-29).
+Kernels that let it start later (trigger) were not recorded; they are taken to be free of it."""
+
+WAVE_FILL_US = 1.7
+"""The same for each later wave, the uneven ends of the waves included (fitted)."""
+
+EPILOGUE_US = 0.6
+"""Reduction among the warps of a CTA, store and the end of the grid (fitted)."""
+
+REDUCTION_US_PER_KB = 0.05
+"""More of it for each KB of FP32 sums that the warps of a CTA reduce (fitted)."""
+
+SPLIT_US = 1.9
+"""Fence, counter and wait of a reduction across CTAs, its bytes apart (fitted)."""
 
 HIDDEN_LAUNCH = 0.1
 """Share of the launch cost that stays visible with programmatic dependent launch: 3.46 us become
 1.89 where a launch costs 1.7 (measured, 2026-11-29)."""
 
-OVERLAP_LOSS = 0.25
-"""Share of the shorter of loading and computing that does not hide behind the longer."""
+OVERLAP_LOSS = 0.33
+"""Share of the shorter of loading and computing that does not hide behind the longer (fitted)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The knobs that the model reads, with defaults for families that lack them."""
+    """What the model reads of a config, with defaults for families that lack it.
+
+    Attributes:
+        warp_m: tokens of a warp's tile.
+        warp_n: output features of a warp's tile.
+        warps_k: warps that split a stage along K.
+        block_k: inputs of a stage.
+        num_stages: slots of the ring.
+        weights_first: weights are loaded before the previous kernel has ended.
+        scales_weights: weights are scaled, not sums.
+        starts_successor: the next kernel of a chain may start as soon as this one has.
+        is_async: tensor instructions run beside the others (wgmma) and read tokens by themselves.
+    """
 
     warp_m: int
     warp_n: int
+    warps_k: int
     block_k: int
     num_stages: int
     weights_first: bool
+    scales_weights: bool
+    starts_successor: bool
+    is_async: bool
 
     @classmethod
     def of(cls, config: KernelConfig, plan: LaunchPlan) -> Tile:
-        """A config's tile; a family without warp tiles counts as one warp tile a CTA."""
-        knobs = config.to_dict()
+        """A config's tile, from its knobs or properties; without warp tiles a CTA is one."""
         return cls(
-            warp_m=int(knobs.get("warp_m", plan.block_m)),
-            warp_n=int(knobs.get("warp_n", plan.block_n)),
-            block_k=int(knobs.get("block_k", 128)),
-            num_stages=int(knobs.get("num_stages", 2)),
-            weights_first=bool(knobs.get("weights_first", False)),
+            warp_m=getattr(config, "warp_m", plan.block_m),
+            warp_n=getattr(config, "warp_n", plan.block_n),
+            warps_k=getattr(config, "warps_k", 1),
+            block_k=getattr(config, "block_k", 128),
+            num_stages=getattr(config, "num_stages", 2),
+            weights_first=getattr(config, "weights_first", False),
+            scales_weights=getattr(config, "scale_on", "weights") == "weights",
+            starts_successor=getattr(config, "trigger", "start") == "start",
+            is_async=config.family == "wgmma",
         )
 
 
@@ -144,9 +203,19 @@ def predict_us(
         total += _wave_us(work, plan, tile, gpu, rest)
     waves = full_waves + (rest > 0)
     chained = protocol is Protocol.CHAINED and plan.pdl
-    fill = FILL_US * (0.6 if chained and tile.weights_first else 1.0) + (waves - 1) * WAVE_FILL_US
+    fill = FILL_US * (EARLY_FILL if chained and tile.weights_first else 1.0)
+    if chained and tile.starts_successor:
+        fill += CROWD_US * max(0.0, 1.0 - work.ctas / slots)
     launch = gpu.launch_us * (HIDDEN_LAUNCH if chained else 1.0)
-    return launch + fill + total + EPILOGUE_US + _split_us(plan, work, gpu)
+    return sum(
+        (
+            launch,
+            fill + (waves - 1) * WAVE_FILL_US,
+            total,
+            EPILOGUE_US + REDUCTION_US_PER_KB * tile.warps_k * plan.block_m * plan.block_n / 256,
+            _split_us(plan, work, gpu),
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,33 +225,45 @@ class _Work:
     Attributes:
         ctas: of the whole grid.
         m_tiles: tiles along the tokens, which read the same weights.
+        stages: of the pipeline, of the CTA that has most.
         weight_bytes: packed weights, scales and zeros.
         token_bytes: activations.
-        flops: in padded tiles.
-        blocks: 16 x 128 weight blocks times the warps along the tokens that each unpack them.
+        flops: of a stage, in padded tiles.
+        instructions: of one warp in a stage.
     """
 
     ctas: int
     m_tiles: int
+    stages: int
     weight_bytes: float
     token_bytes: float
     flops: float
-    blocks: float
+    instructions: float
 
     @classmethod
     def of(cls, problem: Problem, plan: LaunchPlan, tile: Tile, m: int) -> _Work:
         m_tiles = plan.m_tiles(m)
-        cta_k = problem.k / plan.split_k
-        warps_m = max(1, plan.block_m // tile.warp_m)
+        stages = ceil(ceil(problem.k / tile.block_k) / plan.split_k)
         padded_m = -(-plan.block_m // 8) * 8
         return cls(
             ctas=m_tiles * plan.n_tiles * plan.split_k,
             m_tiles=m_tiles,
+            stages=stages,
             weight_bytes=packed_layout(problem).total_bytes / (plan.n_tiles * plan.split_k),
-            token_bytes=2 * plan.block_m * cta_k,
-            flops=2 * padded_m * plan.block_n * cta_k,
-            blocks=warps_m * plan.block_n / 16 * cta_k / 128,
+            token_bytes=2 * plan.block_m * stages * tile.block_k,
+            flops=2 * padded_m * plan.block_n * tile.block_k,
+            instructions=_instructions(tile),
         )
+
+
+def _instructions(tile: Tile) -> float:
+    """Warp instructions of one warp in a stage; ptxgen.cpucheck.cost counts them exactly."""
+    blocks = max(1.0, tile.block_k / 128 / tile.warps_k)
+    rows, tokens = max(1, tile.warp_n // 16), -(-tile.warp_m // 8)
+    per_row = DEQUANT_INSTRUCTIONS + (WEIGHT_SCALE_INSTRUCTIONS if tile.scales_weights else 0.0)
+    per_tile = TILE_INSTRUCTIONS + (0.0 if tile.scales_weights else SUM_SCALE_INSTRUCTIONS)
+    multiply = 0.0 if tile.is_async else tokens * (TOKEN_INSTRUCTIONS + rows * per_tile)
+    return blocks * (STAGE_INSTRUCTIONS + rows * per_row + multiply)
 
 
 def _wave_us(work: _Work, plan: LaunchPlan, tile: Tile, gpu: GpuSpec, ctas: int) -> float:
@@ -203,14 +284,17 @@ def _load_us(work: _Work, plan: LaunchPlan, tile: Tile, gpu: GpuSpec, ctas: int)
 
 
 def _compute_us(work: _Work, plan: LaunchPlan, tile: Tile, gpu: GpuSpec, ctas: int) -> float:
-    """Unpacking, reading activations and the mma of the busiest SM; few warps cannot fill an SM."""
+    """The busiest SM: what it issues and multiplies, or how long one warp takes by itself."""
     per_sm = -(-ctas // gpu.num_sms)
-    token_tiles = -(-tile.warp_m // 8)
-    row_blocks = max(1, tile.warp_n // 16)
-    cycles = work.blocks * (DEQUANT_CYCLES + ACTIVATION_CYCLES * token_tiles / row_blocks)
-    tensor_us = work.flops / (gpu.tensor_tflops / gpu.num_sms * 1e6)
-    busy = min(1.0, per_sm * plan.threads / 32 / SATURATING_WARPS)
-    return per_sm * (cycles / (CLOCK_GHZ * 1e3) + tensor_us) / busy
+    issue = per_sm * plan.threads / 32 * work.instructions / ISSUE_RATE
+    rate = gpu.tensor_tflops / (1.0 if tile.is_async else MMA_SYNC_SLOWDOWN)
+    tensor = per_sm * work.flops / (rate / gpu.num_sms * 1e3 / CLOCK_GHZ)
+    throughput = max(issue, tensor)
+    private = (tile.warp_m, tile.warp_n) == (plan.block_m, plan.block_n)
+    latency = CHAIN_CYCLES + CHAIN_CYCLES_PER_INSTRUCTION * work.instructions
+    latency += 0.0 if private else BARRIER_CYCLES
+    cycles = max(throughput, latency) + SERIAL_LOSS * min(throughput, latency)
+    return work.stages * cycles / (CLOCK_GHZ * 1e3)
 
 
 def _split_us(plan: LaunchPlan, work: _Work, gpu: GpuSpec) -> float:

@@ -115,11 +115,35 @@ def test_a_deeper_ring_helps_until_memory_is_busy() -> None:
 
 
 def test_chaining_hides_the_launch() -> None:
-    saved = predicted() - predicted(protocol=Protocol.CHAINED)
+    full = replace(plan(block_n=16), n_tiles=264)  # two CTAs on each of 132 SMs: no room is left
+    saved = predicted(launch=full) - predicted(launch=full, protocol=Protocol.CHAINED)
     assert saved == pytest.approx(H200.launch_us, rel=0.6)
     assert saved > 0
     without_pdl = replace(plan(), pdl=False)
     assert predicted(launch=without_pdl) == predicted(launch=without_pdl, protocol=Protocol.CHAINED)
+
+
+def test_a_successor_that_starts_at_once_needs_no_free_gpu() -> None:
+    """It takes from the kernel that runs, unless that fills the GPU or lets it start later."""
+    chained, early, late = Protocol.CHAINED, BASE, with_knobs(trigger="drained")
+    few, full = replace(plan(), n_tiles=66), replace(plan(), n_tiles=264)
+    for launch, crowded in ((few, True), (full, False)):
+        first = predicted(config=early, launch=launch, protocol=chained)
+        later = predicted(config=late, launch=launch, protocol=chained)
+        assert (first > later) == crowded
+        assert predicted(config=early, launch=launch) == predicted(config=late, launch=launch)
+
+
+def test_what_the_recorded_trials_showed() -> None:
+    """Split K costs some 2 us, and warps that split the tokens dequantize the same weights."""
+    many = plan(block_n=16)
+    assert 1.5 < predicted(launch=replace(many, split_k=2)) - predicted(launch=many) < 4
+    tall = replace(plan(), block_m=64)
+    whole = with_knobs(block_m=64, warp_m=64, warp_n=16)
+    halves = with_knobs(block_m=64, warp_m=32, warp_n=16)
+    long = Problem(8192, 28672)
+    twice = replace(tall, threads=2 * tall.threads)
+    assert predicted(512, whole, tall, problem=long) < predicted(512, halves, twice, problem=long)
 
 
 def test_weights_first_only_matters_when_chained() -> None:
