@@ -41,7 +41,7 @@ DEQUANT_INSTRUCTIONS = 84.0
 """Of a 16 x 128 weight block: picks, subtractions, fragment loads (counted in the interpreter by
 ptxgen.cpucheck.cost)."""
 
-WEIGHT_SCALE_INSTRUCTIONS = 43.0
+WEIGHT_SCALE_INSTRUCTIONS = 44.0
 """More of them where the weights are scaled: 32 multiplications and what feeds them."""
 
 TOKEN_INSTRUCTIONS = 30.0
@@ -56,16 +56,16 @@ SUM_SCALE_INSTRUCTIONS = 6.5
 ISSUE_RATE = 3.1
 """Warp instructions an SM issues a cycle, of 4 at most (fitted)."""
 
-MMA_SYNC_SLOWDOWN = 1.65
+MMA_SYNC_SLOWDOWN = 1.7
 """Tensor time of mma.sync over that of the dense peak (fitted)."""
 
-CHAIN_CYCLES = 65.0
+CHAIN_CYCLES = 72.0
 """Latency of one stage of one warp, its instructions apart: wait, barrier, first loads (fitted)."""
 
 CHAIN_CYCLES_PER_INSTRUCTION = 1.3
 """Cycles that one warp alone takes for an instruction; other warps hide them (fitted)."""
 
-BARRIER_CYCLES = 85.0
+BARRIER_CYCLES = 80.0
 """More latency a stage where the warps of a CTA share activations and wait for one another
 (fitted)."""
 
@@ -76,32 +76,35 @@ FILL_US = 0.9
 """First loads, activations and pipeline fill before the main loop (fitted; at 4096 x 4096 on an
 H200 2,000 of 5,800 cycles pass before the steady state)."""
 
-EARLY_FILL = 0.15
+EARLY_FILL = 0.5
 """Share of the fill that remains under dependent launch with weights first (fitted)."""
 
-CROWD_US = 3.0
-"""Cost of a successor that finds the whole GPU free and starts with its predecessor: its loads and
-its waiting CTAs take from the kernel that runs (fitted; a 4096 x 4096 kernel of 128 CTAs that
-leaves room for three more an SM took 5.5 us plain and 6.6 us chained on an H200, 2026-11-29).
-Kernels that let it start later (trigger) were not recorded; they are taken to be free of it."""
+CROWD_US = {"start": 3.0, "drained": 0.7, "end": 0.7}
+"""Cost, by trigger, of a successor that finds the whole GPU free and starts with its predecessor:
+its loads and its waiting CTAs take from the kernel that runs (fitted; a 4096 x 4096 kernel of 128
+CTAs that leaves room for three more an SM took 5.5 us plain and 6.6 us chained on an H200,
+2026-11-29)."""
+
+END_US = 0.45
+"""Cost of a successor that may only start at the end of the main loop (fitted)."""
 
 WAVE_FILL_US = 1.7
 """The same for each later wave, the uneven ends of the waves included (fitted)."""
 
-EPILOGUE_US = 0.6
+EPILOGUE_US = 0.75
 """Reduction among the warps of a CTA, store and the end of the grid (fitted)."""
 
 REDUCTION_US_PER_KB = 0.05
 """More of it for each KB of FP32 sums that the warps of a CTA reduce (fitted)."""
 
-SPLIT_US = 1.9
+SPLIT_US = 1.8
 """Fence, counter and wait of a reduction across CTAs, its bytes apart (fitted)."""
 
 HIDDEN_LAUNCH = 0.1
 """Share of the launch cost that stays visible with programmatic dependent launch: 3.46 us become
 1.89 where a launch costs 1.7 (measured, 2026-11-29)."""
 
-OVERLAP_LOSS = 0.33
+OVERLAP_LOSS = 0.27
 """Share of the shorter of loading and computing that does not hide behind the longer (fitted)."""
 
 
@@ -117,7 +120,7 @@ class Tile:
         num_stages: slots of the ring.
         weights_first: weights are loaded before the previous kernel has ended.
         scales_weights: weights are scaled, not sums.
-        starts_successor: the next kernel of a chain may start as soon as this one has.
+        trigger: when the next kernel of a chain may start; see MmaConfig.
         is_async: tensor instructions run beside the others (wgmma) and read tokens by themselves.
     """
 
@@ -128,7 +131,7 @@ class Tile:
     num_stages: int
     weights_first: bool
     scales_weights: bool
-    starts_successor: bool
+    trigger: str
     is_async: bool
 
     @classmethod
@@ -142,7 +145,7 @@ class Tile:
             num_stages=getattr(config, "num_stages", 2),
             weights_first=getattr(config, "weights_first", False),
             scales_weights=getattr(config, "scale_on", "weights") == "weights",
-            starts_successor=getattr(config, "trigger", "start") == "start",
+            trigger=getattr(config, "trigger", "start"),
             is_async=config.family == "wgmma",
         )
 
@@ -204,8 +207,9 @@ def predict_us(
     waves = full_waves + (rest > 0)
     chained = protocol is Protocol.CHAINED and plan.pdl
     fill = FILL_US * (EARLY_FILL if chained and tile.weights_first else 1.0)
-    if chained and tile.starts_successor:
-        fill += CROWD_US * max(0.0, 1.0 - work.ctas / slots)
+    if chained:
+        fill += CROWD_US[tile.trigger] * max(0.0, 1.0 - work.ctas / slots)
+        fill += END_US if tile.trigger == "end" else 0.0
     launch = gpu.launch_us * (HIDDEN_LAUNCH if chained else 1.0)
     return sum(
         (

@@ -125,13 +125,19 @@ def test_chaining_hides_the_launch() -> None:
 
 def test_a_successor_that_starts_at_once_needs_no_free_gpu() -> None:
     """It takes from the kernel that runs, unless that fills the GPU or lets it start later."""
-    chained, early, late = Protocol.CHAINED, BASE, with_knobs(trigger="drained")
     few, full = replace(plan(), n_tiles=66), replace(plan(), n_tiles=264)
     for launch, crowded in ((few, True), (full, False)):
-        first = predicted(config=early, launch=launch, protocol=chained)
-        later = predicted(config=late, launch=launch, protocol=chained)
-        assert (first > later) == crowded
-        assert predicted(config=early, launch=launch) == predicted(config=late, launch=launch)
+        times = [
+            predicted(config=with_knobs(trigger=word), launch=launch, protocol=Protocol.CHAINED)
+            for word in ("start", "drained", "end")
+        ]
+        assert (times[0] > times[1]) == crowded
+        assert times[1] < times[2]
+        plain = {
+            predicted(config=with_knobs(trigger=word), launch=launch)
+            for word in ("start", "drained", "end")
+        }
+        assert len(plain) == 1
 
 
 def test_what_the_recorded_trials_showed() -> None:
