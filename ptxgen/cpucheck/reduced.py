@@ -21,7 +21,7 @@ N_KINDS = ("whole", "under", "over")
 K_KINDS = ("whole", "blocks", "inputs")
 RINGS = ("single", "full", "turns")
 
-MAX_WORK = 100_000
+MAX_WORK = 60_000
 """Largest estimate of warp instructions of a case, so that it takes seconds."""
 
 DEQUANT_WORK = 24

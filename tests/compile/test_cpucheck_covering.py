@@ -6,21 +6,64 @@ from itertools import cycle
 
 import pytest
 
+from ptxgen.compile import compile_source
 from ptxgen.cpucheck.covering import covering_set
-from ptxgen.cpucheck.run import SCHEDULES, check_on_cpu
-from ptxgen.families import FAMILIES
+from ptxgen.cpucheck.reduced import Case
+from ptxgen.cpucheck.run import SCHEDULES, check_compiled
+from ptxgen.errors import CompileError
+from ptxgen.families import FAMILIES, emit
+from ptxgen.interp import Schedule
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
-PARTS = 10
-COVERED = [name for name in FAMILIES if name == "mma"]
+PARTS = {"mma": 10, "wgmma": 4}
+REFUSED = {"mma": 0.0, "wgmma": 0.3}
+"""Share of a set that NVRTC may refuse: ptxas serialises the wgmma of a few configs, which is an
+outcome that the tuner stores."""
+
+ONE_STAGE = pytest.mark.xfail(
+    reason="where K is a single stage, the compiler moves the zeros of wgmma's accumulators behind "
+    "wgmma.fence, because nothing ties them to it"
+)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("family", COVERED)
+def numbered(family: str) -> list[tuple[Case, Schedule]]:
+    """One schedule a case: knobs and schedules are covered as a whole."""
+    return list(zip(covering_set(family), cycle(SCHEDULES), strict=False))
+
+
+def is_one_stage(case: Case) -> bool:
+    return case.config.family == "wgmma" and case.problem.k <= 128
+
+
+def failures(cases: list[tuple[Case, Schedule]], refusals: float) -> list[str]:
+    found, refused = [], 0
+    for case, schedule in cases:
+        source = emit(case.problem, case.config, case.arch)
+        try:
+            compiled = compile_source(source)
+        except CompileError:
+            refused += 1
+            continue
+        result = check_compiled(case, source, compiled, [schedule])
+        found += [f"{case}\n{failure}" for failure in result.failures]
+    assert refused <= refusals * len(cases)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("family", "part"), [(family, part) for family, parts in PARTS.items() for part in range(parts)]
+)
 def test_the_covering_set_is_right(family: str, part: int) -> None:
-    """One schedule a case: pairs of knobs and schedules are covered as a whole."""
-    numbered = list(zip(covering_set(family), cycle(SCHEDULES), strict=False))
-    for case, schedule in numbered[part::PARTS]:
-        result = check_on_cpu(case.problem, case.config, case.arch, case.m, [schedule])
-        assert result.ok, f"{case}\n" + "\n".join(map(str, result.failures))
+    cases = [item for item in numbered(family) if not is_one_stage(item[0])]
+    assert not failures(cases[part :: PARTS[family]], REFUSED[family])
+
+
+@ONE_STAGE
+def test_wgmma_on_a_single_stage_is_right() -> None:
+    cases = [item for item in numbered("wgmma") if is_one_stage(item[0])]
+    assert not failures(cases, 0.0)
+
+
+def test_every_family_is_covered() -> None:
+    assert PARTS.keys() == FAMILIES.keys()
