@@ -87,7 +87,7 @@ def prove_race_free(
     verdict = _VERDICTS.get(result)
     if verdict is None:  # such as failed_synchronization: whatever is no pass is told as it is
         verdict, messages = Verdict.RACE, [result, *messages]
-    return Proof(verdict, "; ".join(messages), time.perf_counter() - start)
+    return Proof(verdict, "; ".join(dict.fromkeys(messages)), time.perf_counter() - start)
 
 
 def launch_document(case: Case, plan: LaunchPlan, entry: str) -> dict[str, Any]:
