@@ -14,26 +14,17 @@ from ptxgen.errors import CompileError
 from ptxgen.families import FAMILIES, emit
 from ptxgen.interp import Schedule
 
-pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.compile, pytest.mark.covering, pytest.mark.timeout(600)]
 
 PARTS = {"mma": 10, "wgmma": 4}
 REFUSED = {"mma": 0.0, "wgmma": 0.3}
 """Share of a set that NVRTC may refuse: ptxas serialises the wgmma of a few configs, which is an
 outcome that the tuner stores."""
 
-ONE_STAGE = pytest.mark.xfail(
-    reason="where K is a single stage, the compiler moves the zeros of wgmma's accumulators behind "
-    "wgmma.fence, because nothing ties them to it"
-)
-
 
 def numbered(family: str) -> list[tuple[Case, Schedule]]:
     """One schedule a case: knobs and schedules are covered as a whole."""
     return list(zip(covering_set(family), cycle(SCHEDULES), strict=False))
-
-
-def is_one_stage(case: Case) -> bool:
-    return case.config.family == "wgmma" and case.problem.k <= 128
 
 
 def failures(cases: list[tuple[Case, Schedule]], refusals: float) -> list[str]:
@@ -55,14 +46,7 @@ def failures(cases: list[tuple[Case, Schedule]], refusals: float) -> list[str]:
     ("family", "part"), [(family, part) for family, parts in PARTS.items() for part in range(parts)]
 )
 def test_the_covering_set_is_right(family: str, part: int) -> None:
-    cases = [item for item in numbered(family) if not is_one_stage(item[0])]
-    assert not failures(cases[part :: PARTS[family]], REFUSED[family])
-
-
-@ONE_STAGE
-def test_wgmma_on_a_single_stage_is_right() -> None:
-    cases = [item for item in numbered("wgmma") if is_one_stage(item[0])]
-    assert not failures(cases, 0.0)
+    assert not failures(numbered(family)[part :: PARTS[family]], REFUSED[family])
 
 
 def test_every_family_is_covered() -> None:

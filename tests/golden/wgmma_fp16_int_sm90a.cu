@@ -473,6 +473,10 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     cp_async_commit();
   }
 
+  // The zeros of the accumulators are written before the first wgmma_fence, not moved behind it.
+#pragma unroll
+  for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
+    keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);
   // ---- main loop: one slot is consumed, one may still be read by wgmma in flight ------------------
   u32 slot = 0, free_slot = (STAGES - 2) * STAGE_BYTES;
   for (int stage = 0; stage < num_stages; ++stage) {

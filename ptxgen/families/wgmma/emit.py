@@ -69,6 +69,8 @@ def _main_loop(shape: WgmmaShape) -> str:
     return f"""\
   // ---- prologue: fill all slots but two ----------------------------------------------------------
 {prologue(shape, WAIT, 2)}
+  // The zeros of the accumulators are written before the first wgmma_fence, not moved behind it.
+{_keep_accumulators()}
   // ---- main loop: one slot is consumed, one may still be read by wgmma in flight ------------------
   u32 slot = 0, free_slot = (STAGES - 2) * STAGE_BYTES;
   for (int stage = 0; stage < num_stages; ++stage) {{
@@ -88,7 +90,12 @@ def _main_loop(shape: WgmmaShape) -> str:
 #pragma unroll
   for (int i = 0; i < 2 * CHUNK_STEPS * ROW_BLOCKS * 4; ++i)
     keep_alive(a[i / (CHUNK_STEPS * ROW_BLOCKS * 4)][i / (ROW_BLOCKS * 4) % CHUNK_STEPS][i / 4 % ROW_BLOCKS][i % 4]);
+{_keep_accumulators()}
+"""
+
+
+def _keep_accumulators() -> str:
+    return """\
 #pragma unroll
   for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
-    keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);
-"""
+    keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);"""
