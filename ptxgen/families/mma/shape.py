@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from ptxgen.families.mma.config import MmaConfig
 from ptxgen.problem import Problem
 from ptxgen.weights.layout import (
     BLOCK_K,
@@ -21,6 +21,38 @@ RED_PAD = 4
 """Floats of padding a row of the reduction tile: makes a warp's fragment stores conflict-free."""
 
 
+class TiledConfig(Protocol):
+    """What the parts that families share ask of a config; see MmaConfig for the meanings."""
+
+    @property
+    def block_m(self) -> int: ...
+    @property
+    def warp_m(self) -> int: ...
+    @property
+    def block_n(self) -> int: ...
+    @property
+    def warp_n(self) -> int: ...
+    @property
+    def block_k(self) -> int: ...
+    @property
+    def warps_k(self) -> int: ...
+    @property
+    def num_stages(self) -> int: ...
+    @property
+    def split_k(self) -> int: ...
+    @property
+    def scale_on(self) -> str: ...
+    @property
+    def weights_first(self) -> bool: ...
+    @property
+    def min_ctas(self) -> int: ...
+    @property
+    def trigger(self) -> str: ...
+    def key(self) -> str:
+        """Readable unique key."""
+        ...
+
+
 def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
@@ -30,7 +62,7 @@ class Shape:
     """Derived sizes of one kernel; see the properties."""
 
     problem: Problem
-    config: MmaConfig
+    config: TiledConfig
 
     @property
     def layout(self) -> PackedLayout:

@@ -39,7 +39,7 @@ class WgmmaFamily:
         return default_config(problem, arch, m, num_sms)
 
     def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
-        return plan(WgmmaShape(problem, _own(config)), arch)  # type: ignore[arg-type]
+        return plan(WgmmaShape(problem, _own(config)), arch)
 
     def emit(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> KernelSource:
         return emit(problem, _own(config), arch)

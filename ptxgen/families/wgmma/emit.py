@@ -28,7 +28,7 @@ def emit(problem: Problem, config: WgmmaConfig, arch: ArchSpec) -> KernelSource:
     reasons = violations(problem, config, arch)
     if reasons:
         raise ConfigError(f"{config.key()} is illegal for {problem.key()}: {'; '.join(reasons)}.")
-    shape = WgmmaShape(problem, config)  # type: ignore[arg-type]
+    shape = WgmmaShape(problem, config)
     parts = KernelParts(
         about=ABOUT.format(num_stages=config.num_stages),
         instructions=[

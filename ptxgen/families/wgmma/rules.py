@@ -19,7 +19,7 @@ def violations(problem: Problem, config: WgmmaConfig, arch: ArchSpec) -> list[st
     found = [*_choice_violations(config, arch)]
     if found:
         return found
-    shape = WgmmaShape(problem, config)  # type: ignore[arg-type]
+    shape = WgmmaShape(problem, config)
     return [*_shape_violations(shape), *resource_violations(shape, arch, MAX_ACCUMULATORS)]
 
 
