@@ -101,6 +101,10 @@ class InFlightError(KernelFaultError):
     """A register of an asynchronous instruction was written before the wait, or without a fence."""
 
 
+class MbarrierError(KernelFaultError):
+    """An mbarrier used where there is none, or beyond its counts."""
+
+
 class DeadlockError(KernelFaultError):
     """Every warp waits for another."""
 

@@ -35,7 +35,7 @@ class Barriers:
         """A warp arrives, and waits unless the barrier is complete by that."""
         found = self._open.get(which)
         if found is None:
-            zeros = np.zeros(self._cta.warp_count, dtype=np.int32)
+            zeros = np.zeros(self._cta.agent_count, dtype=np.int32)
             found = self._open[which] = _Barrier(zeros, zeros.copy(), expected)
         found.arrived += 1
         np.maximum(found.clock, warp.clock, out=found.clock)

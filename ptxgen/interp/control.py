@@ -88,10 +88,10 @@ def nothing(forms: tuple[tuple[str, ...], ...]) -> Decode:
     return decode
 
 
-_FENCES = tuple(
-    form
-    for scope in ("cta", "gpu", "sys", "cluster")
-    for form in ((scope,), ("acq_rel", scope), ("sc", scope))
+_SCOPES = ("cta", "gpu", "sys", "cluster")
+_FENCES = (
+    *((*kind, scope) for scope in _SCOPES for kind in ((), ("acq_rel",), ("sc",))),
+    ("mbarrier_init", "release", "cluster"),
 )
 
 

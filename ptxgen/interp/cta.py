@@ -11,6 +11,7 @@ from ptxgen.errors import DeadlockError
 from ptxgen.interp.api import Access, AccessKind, Launch, Race, RunOptions, SharedAccess
 from ptxgen.interp.barriers import Barriers
 from ptxgen.interp.global_memory import GlobalMemory
+from ptxgen.interp.mbarriers import AGENTS, Mbarriers
 from ptxgen.interp.program import Program
 from ptxgen.interp.registers import DTYPES, LANE_ID, LANES, SPECIALS, WARP_ID, Lanes, Registers
 from ptxgen.interp.shadow import Before, RaceShadow
@@ -38,7 +39,9 @@ class Cta:
         memory: global memory.
         shared: shared memory.
         warps: its warps; warp_count of them.
+        agent_count: its clocks: of its warps, and of copies in bulk where the program has any.
         barriers: its named barriers.
+        mbarriers: its mbarrier objects.
         hits: executions by PC, of instructions run singly.
         block_hits: executions by first PC, of whole blocks of pure instructions.
     """
@@ -58,6 +61,7 @@ class Cta:
         self._tally = tally
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         self.warp_count = -(-threads // LANES)
+        self.agent_count = self.warp_count + (AGENTS if program.copies_in_bulk else 0)
         end = SHARED_BASE + program.shared_bytes(launch.smem_bytes)
         shadow = None
         if tally.options.races:
@@ -65,6 +69,7 @@ class Cta:
         self.shared = SharedMemory(end, fill=0xFF, shadow=shadow)
         self._shadow = shadow
         self.barriers = Barriers(self)
+        self.mbarriers = Mbarriers(self)
         self.warps = [
             Warp(self, index, self._registers(launch, index), _live(threads, index))
             for index in range(self.warp_count)
@@ -76,7 +81,9 @@ class Cta:
 
     def runnable(self) -> list[Warp]:
         """Warps that neither wait nor have ended. Raises DeadlockError where all others wait."""
-        found = [warp for warp in self.warps if not warp.done and not warp.waiting]
+        found = self._awake()
+        while not found and self._stir():
+            found = self._awake()
         if not found and not self.done:
             waiting = "; ".join(
                 f"{self.place(warp.index, warp.pc - 1)} for {warp.waiting}"
@@ -85,6 +92,13 @@ class Cta:
             )
             raise DeadlockError(f"every warp that has not ended waits for another: {waiting}.")
         return found
+
+    def _awake(self) -> list[Warp]:
+        return [warp for warp in self.warps if not warp.done and not warp.waiting]
+
+    def _stir(self) -> bool:
+        """Nobody can run: whether something has happened that may change that."""
+        return self.mbarriers.wake_all()
 
     def warp_done(self, warp: Warp) -> None:
         """Told by a warp that ends."""

@@ -13,6 +13,7 @@ from ptxgen.interp.decode import Decode, Decoder
 from ptxgen.interp.floating import FLOAT_FORMS, is_float
 from ptxgen.interp.integer import INTEGER, INTEGER_FORMS
 from ptxgen.interp.matrix import MATRIX
+from ptxgen.interp.mbarrier_ops import MBARRIER
 from ptxgen.interp.moves import MOVES
 from ptxgen.interp.ops import Op
 from ptxgen.interp.parse import Entry, Statement, parse_entry
@@ -28,6 +29,7 @@ _OPCODES: dict[str, Decode] = {
     **PREDICATES,
     **TRANSFERS,
     **COPIES,
+    **MBARRIER,
     **MATRIX,
     **WARPGROUP,
     **CONTROL,
@@ -43,6 +45,7 @@ class Program:
         blocks: by PC, the run of unguarded pure instructions that starts there (may be empty).
         registers: slots and the initial register file.
         shared_offsets: shared variable -> offset from the first valid shared address.
+        copies_in_bulk: it has a cp.async.bulk.
         shadow_unit: bytes that the race shadow watches together.
     """
 
@@ -52,6 +55,7 @@ class Program:
         self.ops = [self._decode(statement) for statement in entry.statements]
         self.blocks = self._blocks()
         self.shared_offsets, self._static = _layout(entry)
+        self.copies_in_bulk = any("bulk" in op.statement.modifiers for op in self.ops)
         self.shadow_unit = 1 if any(_stores_less_than_a_word(op) for op in self.ops) else 4
 
     def shared_bytes(self, dynamic: int) -> int:
@@ -60,8 +64,11 @@ class Program:
 
     def shared_kind(self, pc: int) -> AccessKind:
         """How an instruction accesses shared memory."""
-        opcode = self.ops[pc].statement.opcode
-        return "copy" if opcode == "cp" else "write" if opcode == "st" else "read"
+        statement = self.ops[pc].statement
+        if statement.opcode == "cp":
+            return "copy"
+        writes = statement.opcode == "st" or statement.modifiers[:1] in (("init",), ("inval",))
+        return "write" if writes else "read"
 
     def _decode(self, statement: Statement) -> Op:
         decoder = Decoder(statement, self.registers)

@@ -73,7 +73,7 @@ class RaceShadow:
         """A write, or the issue of a copy that lands at an unknown time until `landed`."""
         self._after_writes(warp, units, lanes)
         me = warp.index
-        late = self._r_clock[:, units] > warp.clock[:, None]
+        late = self._r_clock[:, units] > warp.clock[: len(self._r_clock), None]
         if late.any():
             who, where = np.argwhere(late)[0]
             unit = int(units[where])
@@ -108,6 +108,15 @@ class RaceShadow:
         mine = units[(self._w_warp[units] == warp.index) & (self._w_clock[units] == PENDING)]
         self._w_clock[mine] = warp.clock[warp.index]
         self._w_sync[mine] = warp.sync
+
+    def not_released(self, warp: Warp, lanes: Lanes) -> None:
+        """Some lanes have arrived somewhere and the warp's clock has gone on: accesses of the other
+        lanes since they were last synchronised count as made after that."""
+        me, now = warp.index, warp.clock[warp.index]
+        ours = (self._w_warp == me) & (self._w_sync == warp.sync) & (self._w_clock < now)
+        self._w_clock[ours & ~np.isin(self._w_lane, lanes)] = now
+        read = (self._r_sync[me] == warp.sync) & (self._r_clock[me] < now)
+        self._r_clock[me, read & ~np.isin(self._r_lane[me], lanes)] = now
 
     def is_pending(self, unit: int) -> bool:
         """Whether the last write of a unit is a copy that was not waited for."""

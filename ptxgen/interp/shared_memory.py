@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ptxgen.errors import MisalignedError, OutOfBoundsError
-from ptxgen.interp.registers import Lanes
+from ptxgen.interp.registers import LANES, Lanes
 from ptxgen.interp.shadow import RaceShadow
 from ptxgen.interp.typed_bytes import TypedBytes, misaligned
 
@@ -87,6 +87,11 @@ class SharedMemory:
         if self._shadow:
             units, _ = self._shadow.units_of(addresses.astype(np.int64), 16, addresses)
             self._shadow.reading(warp, units, done=True)
+
+    def not_released(self, warp: Warp, lanes: Lanes) -> None:
+        """Some of a warp's lanes have arrived somewhere; what the others did is not passed on."""
+        if self._shadow and len(lanes) < LANES:
+            self._shadow.not_released(warp, lanes)
 
     def issue_copy(self, warp: Warp, indices: Lanes, nbytes: int, lanes: Lanes) -> None:
         """A cp.async to these indices was issued: from now on others must keep off."""

@@ -33,15 +33,18 @@ class Warp:
         live: lanes that have not exited, or None for all 32.
         waiting: what the warp waits for, or "".
         done: every lane has exited.
-        clock: the race shadow's vector clock, one number a warp of the CTA.
+        clock: the race shadow's vector clock, one number a warp of the CTA, then those of
+            copies that mbarriers complete.
         sync: how often the warp's lanes were synchronised.
         proxy: as clock, but only what a fence.proxy.async has made visible to wgmma.
+        turned: a wait of its lanes was in vain; lanes elsewhere, if any, run first.
         copies: cp.async that were issued and not waited for.
         products: wgmma that were issued and not waited for.
     """
 
     def __init__(self, cta: Cta, index: int, registers: Registers, live: Lanes | None) -> None:
         self.cta = cta
+        self.turned = False
         self.index = index
         self.registers = registers
         self.poison: dict[int, Lanes] = {}
@@ -50,10 +53,10 @@ class Warp:
         self.live = live
         self.waiting = ""
         self.done = False
-        self.clock: NDArray[np.int32] = np.zeros(cta.warp_count, dtype=np.int32)
+        self.clock: NDArray[np.int32] = np.zeros(cta.agent_count, dtype=np.int32)
         self.clock[index] = 1
         self.sync = 0
-        self.proxy: NDArray[np.int32] = np.zeros(cta.warp_count, dtype=np.int32)
+        self.proxy: NDArray[np.int32] = np.zeros(cta.agent_count, dtype=np.int32)
         self.copies = CopyQueue()
         self.products = ProductQueue()
         self._others: list[tuple[int, Lanes]] = []
@@ -139,9 +142,14 @@ class Warp:
             self.cta.warp_done(self)
 
     def _reconverge(self) -> None:
-        """Runs the lanes that are furthest behind; lanes on the same instruction join."""
+        """Runs the lanes that are furthest behind; lanes on the same instruction join.
+
+        Lanes that wait for an mbarrier in vain let one instruction of the others go first: those
+        may be the ones that have to arrive.
+        """
         groups = [*self._others, (self.pc, self.mask)]
-        self.pc = min(pc for pc, _ in groups)
+        self.pc = (max if self.turned else min)(pc for pc, _ in groups)
+        self.turned = False
         here = [mask for pc, mask in groups if pc == self.pc and mask is not None]
         self._others = [(pc, mask) for pc, mask in groups if pc != self.pc and mask is not None]
         self.mask = np.logical_or.reduce(here)
