@@ -98,7 +98,8 @@ class DivergenceError(KernelFaultError):
 
 
 class InFlightError(KernelFaultError):
-    """A register of an asynchronous instruction was written before the wait, or without a fence."""
+    """A register of an asynchronous instruction was written before the wait, or without a fence; or
+    a warp or a CTA ended before its copies did."""
 
 
 class MbarrierError(KernelFaultError):

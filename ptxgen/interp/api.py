@@ -65,7 +65,7 @@ class Access:
     """Who touched shared memory.
 
     Attributes:
-        kind: "read", "write" or "copy" (a cp.async that its thread has not waited for).
+        kind: "read", "write" or "copy" (a cp.async or a cp.async.bulk that was not waited for).
         warp: warp of the CTA.
         ptx_line: line of the PTX text, from 1.
         source_line: line of the CUDA text (PTX compiled with -lineinfo), or 0.
@@ -77,6 +77,10 @@ class Access:
     ptx_line: int
     source_line: int
     text: str
+
+
+_ASYNC_READS = ("wgmma", "cp.async.bulk.global")
+"""Instructions that see ordinary writes only after a fence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ class Race:
                 f"{access.ptx_line}{source})"
             )
 
-        fence = " after a fence.proxy.async" if self.second.text.startswith("wgmma") else ""
+        fence = " after a fence.proxy.async" if self.second.text.startswith(_ASYNC_READS) else ""
         return (
             f"race on shared address {self.address:#x} in CTA {self.cta}: {told(self.first)} and "
             f"{told(self.second)} have no barrier{fence} between them"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ptxgen.interp.bulk import bulk_copy
 from ptxgen.interp.decode import Decode, Decoder
 from ptxgen.interp.ops import Op
 from ptxgen.interp.registers import LANES, Lanes
@@ -61,9 +62,11 @@ class CopyQueue:
 
 
 def copy_async(d: Decoder) -> Op:
-    """cp.async and its groups; no cache policy, no ignore-src predicate."""
+    """cp.async and its groups, or cp.async.bulk; no cache policy, no ignore-src predicate."""
     if d.modifiers[:1] != ("async",):
         raise d.fail("only cp.async is known")
+    if d.modifiers[1:2] == ("bulk",):
+        return bulk_copy(d)
     rest = d.modifiers[1:]
     if rest == ("commit_group",):
         return Op(d.statement, "lsu", lambda warp, mask: warp.copies.commit(warp.active(mask)))

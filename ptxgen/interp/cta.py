@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ptxgen.errors import DeadlockError
+from ptxgen.errors import DeadlockError, InFlightError
 from ptxgen.interp.api import Access, AccessKind, Launch, Race, RunOptions, SharedAccess
 from ptxgen.interp.barriers import Barriers
+from ptxgen.interp.bulk import BulkLoads
 from ptxgen.interp.global_memory import GlobalMemory
 from ptxgen.interp.mbarriers import AGENTS, Mbarriers
 from ptxgen.interp.program import Program
@@ -42,6 +43,7 @@ class Cta:
         agent_count: its clocks: of its warps, and of copies in bulk where the program has any.
         barriers: its named barriers.
         mbarriers: its mbarrier objects.
+        loads: its cp.async.bulk to shared memory that are in flight.
         hits: executions by PC, of instructions run singly.
         block_hits: executions by first PC, of whole blocks of pure instructions.
     """
@@ -70,6 +72,7 @@ class Cta:
         self._shadow = shadow
         self.barriers = Barriers(self)
         self.mbarriers = Mbarriers(self)
+        self.loads = BulkLoads(self)
         self.warps = [
             Warp(self, index, self._registers(launch, index), _live(threads, index))
             for index in range(self.warp_count)
@@ -98,10 +101,16 @@ class Cta:
 
     def _stir(self) -> bool:
         """Nobody can run: whether something has happened that may change that."""
+        if self.loads.flying:
+            self.loads.land(-1)
+            return True
         return self.mbarriers.wake_all()
 
     def warp_done(self, warp: Warp) -> None:
-        """Told by a warp that ends."""
+        """Told by a warp that ends. Raises InFlightError where copies are not complete."""
+        warp.stores.require_none()
+        if self.done and self.loads.flying:
+            raise InFlightError("the CTA ended before bulk copies to its shared memory did.")
         self.barriers.warp_ended()
 
     def record(self, what: str, warp: Warp, addresses: Lanes, nbytes: int) -> None:
@@ -139,7 +148,8 @@ class Cta:
         key = (pc, second_pc, wrote)
         if key in self._tally.races or self._shadow is None:
             return
-        pending = wrote and self._shadow.is_pending(unit)
+        pending = wrote and (self._shadow.is_pending(unit) or warp >= self.warp_count)
+        warp = self.loads.issuers.get(warp, warp)
         kind: AccessKind = "copy" if pending else "write" if wrote else "read"
         first = self._access(kind, warp, pc)
         now = self._access(self.program.shared_kind(second_pc), second.index, second_pc)

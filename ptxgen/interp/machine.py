@@ -82,7 +82,7 @@ def _run_ctas(
 
 
 class _Chooser:
-    """Whose turn is next, and for how many instructions."""
+    """Whose turn is next, for how many instructions, and which bulk copies land before it."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._policy = schedule.policy
@@ -100,6 +100,7 @@ class _Chooser:
         return order
 
     def next_turn(self, resident: list[Cta]) -> tuple[Warp, int]:
+        self._land(resident)
         runnable = [warp for cta in resident for warp in cta.runnable()]
         self._turn += 1
         if self._policy == "round_robin":
@@ -109,6 +110,15 @@ class _Chooser:
         if self._policy == "random":
             return self._random.choice(runnable), self._random.randint(1, 4 * TURN)
         return self._leader(runnable)
+
+    def _land(self, resident: list[Cta]) -> None:
+        """Bulk copies: the oldest at every turn, or a random one at some, or as late as can be."""
+        for cta in resident:
+            flying = len(cta.loads.flying)
+            if flying and self._policy == "round_robin":
+                cta.loads.land(0)
+            elif flying and self._policy == "random" and self._random.random() < 1 / 2:
+                cta.loads.land(self._random.randrange(flying))
 
     def _after_last(self, runnable: list[Warp]) -> Warp:
         """The next one in turn; those that wait are skipped."""

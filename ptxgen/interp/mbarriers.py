@@ -145,6 +145,10 @@ class Mbarriers:
         self._count_bytes(found, -nbytes)
         self._complete(found)
 
+    def valid(self, address: int, found: Mbarrier) -> bool:
+        """Whether an mbarrier is still the one at an address."""
+        return self._found.get(address) is found
+
     def tick(self, found: Mbarrier) -> int:
         """Clock of a copy that the present phase completes."""
         return self._ticks[found.agent]

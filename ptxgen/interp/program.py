@@ -66,7 +66,7 @@ class Program:
         """How an instruction accesses shared memory."""
         statement = self.ops[pc].statement
         if statement.opcode == "cp":
-            return "copy"
+            return "read" if "bulk_group" in statement.modifiers else "copy"
         writes = statement.opcode == "st" or statement.modifiers[:1] in (("init",), ("inval",))
         return "write" if writes else "read"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ptxgen.interp.warp import Warp
 
 PENDING = 1 << 30
-"""Clock of a cp.async that has not been waited for: after every clock a warp can know."""
+"""Clock of a copy that has not been waited for: after every clock a warp can know."""
 SEVERAL = -2
 """In place of a lane: more than one."""
 
@@ -108,6 +108,11 @@ class RaceShadow:
         mine = units[(self._w_warp[units] == warp.index) & (self._w_clock[units] == PENDING)]
         self._w_clock[mine] = warp.clock[warp.index]
         self._w_sync[mine] = warp.sync
+
+    def landed_for(self, units: Lanes, agent: int, clock: int) -> None:
+        """A bulk copy to these units has landed, at a clock that its mbarrier passes on."""
+        mine = units[self._w_clock[units] == PENDING]
+        self._w_warp[mine], self._w_clock[mine], self._w_sync[mine] = agent, clock, -1
 
     def not_released(self, warp: Warp, lanes: Lanes) -> None:
         """Some lanes have arrived somewhere and the warp's clock has gone on: accesses of the other

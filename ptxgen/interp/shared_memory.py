@@ -108,6 +108,13 @@ class SharedMemory:
             units, _ = self._shadow.units_of(indices, size, indices)
             self._shadow.landed(warp, units)
 
+    def land_bulk(self, indices: Lanes, values: Lanes, agent: int, clock: int) -> None:
+        """Rows of a bulk copy land; who sees that clock of its mbarrier may read them."""
+        self._put(indices, values, None)
+        if self._shadow:
+            units, _ = self._shadow.units_of(indices, 16, indices)
+            self._shadow.landed_for(units, agent, clock)
+
     def _put(self, indices: Lanes, values: Lanes, missing: Lanes | None) -> None:
         size = values.dtype.itemsize
         self._data.write(indices, values, size)

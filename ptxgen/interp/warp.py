@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ptxgen.errors import DivergenceError, KernelFaultError, UninitializedError
+from ptxgen.interp.bulk import BulkStores
 from ptxgen.interp.copies import CopyQueue
 from ptxgen.interp.ops import Op, merged
 from ptxgen.interp.registers import LANES, Lanes, Registers
@@ -39,6 +40,7 @@ class Warp:
         proxy: as clock, but only what a fence.proxy.async has made visible to wgmma.
         turned: a wait of its lanes was in vain; lanes elsewhere, if any, run first.
         copies: cp.async that were issued and not waited for.
+        stores: cp.async.bulk to global memory, likewise.
         products: wgmma that were issued and not waited for.
     """
 
@@ -58,6 +60,7 @@ class Warp:
         self.sync = 0
         self.proxy: NDArray[np.int32] = np.zeros(cta.agent_count, dtype=np.int32)
         self.copies = CopyQueue()
+        self.stores = BulkStores()
         self.products = ProductQueue()
         self._others: list[tuple[int, Lanes]] = []
 
