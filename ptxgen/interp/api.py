@@ -39,12 +39,14 @@ class Launch:
         block: threads of a CTA in x, y, z.
         smem_bytes: dynamic shared memory of a CTA.
         args: kernel arguments in order, all ints: pointers as GlobalMemory addresses.
+        cluster: CTAs of a cluster in x, y, z; they run together.
     """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     smem_bytes: int
     args: tuple[int, ...]
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Access:
         ptx_line: line of the PTX text, from 1.
         source_line: line of the CUDA text (PTX compiled with -lineinfo), or 0.
         text: the PTX instruction.
+        rank: which CTA of its cluster the warp belongs to.
     """
 
     kind: AccessKind
@@ -77,6 +80,7 @@ class Access:
     ptx_line: int
     source_line: int
     text: str
+    rank: int = 0
 
 
 _ASYNC_READS = ("wgmma", "cp.async.bulk.global")
@@ -101,9 +105,10 @@ class Race:
 
     def __str__(self) -> str:
         def told(access: Access) -> str:
+            rank = f" of rank {access.rank}" if access.rank else ""
             source = f", source line {access.source_line}" if access.source_line else ""
             return (
-                f"{access.kind} by warp {access.warp} ({access.text} at PTX line "
+                f"{access.kind} by warp {access.warp}{rank} ({access.text} at PTX line "
                 f"{access.ptx_line}{source})"
             )
 
@@ -143,8 +148,8 @@ class Counts:
         opcodes: warp instructions by opcode with its modifiers (lop3.b32), all warps together.
         pipes: warp instructions by pipe: alu, fma, half, tensor, lsu, control, convert.
         bytes: bytes by memory space and direction: global_read, global_write, shared_read,
-            shared_write; async_copy (global to shared) and matrix_read (wgmma, from shared) are
-            in none of these.
+            shared_write, cluster_read, cluster_write (.shared::cluster); async_copy (global to
+            shared) and matrix_read (wgmma, from shared) are in none of these.
     """
 
     opcodes: Counter[str] = field(default_factory=Counter)

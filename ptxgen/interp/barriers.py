@@ -40,7 +40,7 @@ class Barriers:
         found.arrived += 1
         np.maximum(found.clock, warp.clock, out=found.clock)
         np.maximum(found.proxy, warp.proxy, out=found.proxy)
-        warp.clock[warp.index] += 1
+        warp.clock[warp.agent] += 1
         if waits:
             found.waiters.append(warp)
             warp.waiting = f"barrier {which}"

@@ -47,7 +47,7 @@ class BulkLoads:
 
     Attributes:
         flying: those copies.
-        issuers: by clock index of their mbarrier, the warp that issued the last one.
+        issuers: by clock index of their mbarrier, the warp (its agent) that issued the last one.
     """
 
     def __init__(self, cta: Cta) -> None:
@@ -60,13 +60,13 @@ class BulkLoads:
         target = self._cta.mbarriers.at(warp, lane, mbarrier)
         owners = np.full(len(indices), lane)
         self._cta.shared.issue_copy(warp, indices, ROW, owners)
-        self.issuers[self._cta.warp_count + target.agent] = warp.index
+        self.issuers[self._cta.first_copy_agent + target.agent] = warp.agent
         self.flying.append(BulkLoad(indices, values, target, mbarrier, warp.index, warp.pc - 1))
 
     def land(self, which: int) -> None:
         """Lands one copy. Raises MbarrierError where its mbarrier is gone or counts too much."""
         copy, cta = self.flying.pop(which), self._cta
-        agent = cta.warp_count + copy.target.agent
+        agent = cta.first_copy_agent + copy.target.agent
         tick = cta.mbarriers.tick(copy.target)
         cta.shared.land_bulk(copy.indices, copy.values, agent, tick)
         try:

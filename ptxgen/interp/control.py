@@ -43,6 +43,8 @@ def leave(d: Decoder) -> Op:
 
 def barrier(d: Decoder) -> Op:
     """bar.sync, bar.arrive (of warps that are whole) and bar.warp.sync."""
+    if d.modifiers[:1] == ("cluster",):
+        return _cluster_barrier(d)
     form = tuple(item for item in d.modifiers if item not in ("cta", "aligned"))
     if form == ("warp", "sync"):
         return _warp_barrier(d)
@@ -57,6 +59,25 @@ def barrier(d: Decoder) -> Op:
     def effect(warp: Warp, mask: Lanes | None) -> None:
         warp.require_converged(mask)
         warp.cta.barriers.arrive(warp, which, threads // LANES, waits)
+
+    return Op(d.statement, "control", effect)
+
+
+def _cluster_barrier(d: Decoder) -> Op:
+    """barrier.cluster.arrive and wait, by warps that are whole."""
+    form = tuple(item for item in d.modifiers[1:] if item != "aligned")
+    arrives = form in (("arrive",), ("arrive", "release"), ("arrive", "relaxed"))
+    if d.statement.opcode != "barrier" or not (arrives or form in (("wait",), ("wait", "acquire"))):
+        raise d.fail("only barrier.cluster.arrive and wait are known")
+    d.count(0)
+    releases = form[-1] != "relaxed"
+
+    def effect(warp: Warp, mask: Lanes | None) -> None:
+        warp.require_converged(mask)
+        if arrives:
+            warp.cta.cluster.arrive(warp, releases)
+        else:
+            warp.cta.cluster.wait(warp)
 
     return Op(d.statement, "control", effect)
 
@@ -104,7 +125,7 @@ def fence(d: Decoder) -> Op:
 
     def effect(warp: Warp, mask: Lanes | None) -> None:
         np.maximum(warp.proxy, warp.clock, out=warp.proxy)
-        warp.clock[warp.index] += 1  # what follows is not covered
+        warp.clock[warp.agent] += 1  # what follows is not covered
 
     return Op(d.statement, "control", effect)
 

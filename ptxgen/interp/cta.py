@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptxgen.errors import DeadlockError, InFlightError
+from ptxgen.errors import InFlightError
 from ptxgen.interp.api import Access, AccessKind, Launch, Race, RunOptions, SharedAccess
 from ptxgen.interp.barriers import Barriers
 from ptxgen.interp.bulk import BulkLoads
 from ptxgen.interp.global_memory import GlobalMemory
 from ptxgen.interp.mbarriers import AGENTS, Mbarriers
 from ptxgen.interp.program import Program
-from ptxgen.interp.registers import DTYPES, LANE_ID, LANES, SPECIALS, WARP_ID, Lanes, Registers
+from ptxgen.interp.registers import (
+    CLUSTER_RANK,
+    CLUSTER_SIZE,
+    DTYPES,
+    LANE_ID,
+    LANES,
+    SPECIALS,
+    WARP_ID,
+    Lanes,
+    Registers,
+)
 from ptxgen.interp.shadow import Before, RaceShadow
 from ptxgen.interp.shared_memory import SHARED_BASE, SharedMemory
 from ptxgen.interp.warp import Warp
+
+if TYPE_CHECKING:
+    from ptxgen.interp.cluster import Cluster
 
 
 @dataclass(slots=True)
@@ -40,7 +54,9 @@ class Cta:
         memory: global memory.
         shared: shared memory.
         warps: its warps; warp_count of them.
-        agent_count: its clocks: of its warps, and of copies in bulk where the program has any.
+        cluster: the cluster it belongs to, as its CTA of that rank.
+        agent_count: clocks of the cluster: of its warps, and of copies in bulk where there are any.
+        first_copy_agent: the first clock of copies that its own mbarriers complete.
         barriers: its named barriers.
         mbarriers: its mbarrier objects.
         loads: its cp.async.bulk to shared memory that are in flight.
@@ -55,7 +71,12 @@ class Cta:
         memory: GlobalMemory,
         position: tuple[int, int, int],
         tally: Tally,
+        *,
+        cluster: Cluster,
+        rank: int,
     ) -> None:
+        self.cluster = cluster
+        self.rank = rank
         self.program = program
         self.memory = memory
         self.position = position
@@ -63,11 +84,14 @@ class Cta:
         self._tally = tally
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         self.warp_count = -(-threads // LANES)
-        self.agent_count = self.warp_count + (AGENTS if program.copies_in_bulk else 0)
+        size = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+        warps = size * self.warp_count
+        self.agent_count = warps + (size * AGENTS if program.copies_in_bulk else 0)
+        self.first_copy_agent = warps + rank * AGENTS
         end = SHARED_BASE + program.shared_bytes(launch.smem_bytes)
         shadow = None
         if tally.options.races:
-            shadow = RaceShadow(end, self.warp_count, program.shadow_unit, self._race)
+            shadow = RaceShadow(end, warps, program.shadow_unit, self._race)
         self.shared = SharedMemory(end, fill=0xFF, shadow=shadow)
         self._shadow = shadow
         self.barriers = Barriers(self)
@@ -82,36 +106,13 @@ class Cta:
     def done(self) -> bool:
         return all(warp.done for warp in self.warps)
 
-    def runnable(self) -> list[Warp]:
-        """Warps that neither wait nor have ended. Raises DeadlockError where all others wait."""
-        found = self._awake()
-        while not found and self._stir():
-            found = self._awake()
-        if not found and not self.done:
-            waiting = "; ".join(
-                f"{self.place(warp.index, warp.pc - 1)} for {warp.waiting}"
-                for warp in self.warps
-                if not warp.done
-            )
-            raise DeadlockError(f"every warp that has not ended waits for another: {waiting}.")
-        return found
-
-    def _awake(self) -> list[Warp]:
-        return [warp for warp in self.warps if not warp.done and not warp.waiting]
-
-    def _stir(self) -> bool:
-        """Nobody can run: whether something has happened that may change that."""
-        if self.loads.flying:
-            self.loads.land(-1)
-            return True
-        return self.mbarriers.wake_all()
-
     def warp_done(self, warp: Warp) -> None:
         """Told by a warp that ends. Raises InFlightError where copies are not complete."""
         warp.stores.require_none()
         if self.done and self.loads.flying:
             raise InFlightError("the CTA ended before bulk copies to its shared memory did.")
         self.barriers.warp_ended()
+        self.cluster.warp_ended()
 
     def record(self, what: str, warp: Warp, addresses: Lanes, nbytes: int) -> None:
         """Counts an access; keeps shared addresses where asked to."""
@@ -148,16 +149,18 @@ class Cta:
         key = (pc, second_pc, wrote)
         if key in self._tally.races or self._shadow is None:
             return
-        pending = wrote and (self._shadow.is_pending(unit) or warp >= self.warp_count)
+        pending = wrote and (self._shadow.is_pending(unit) or warp in self.loads.issuers)
         warp = self.loads.issuers.get(warp, warp)
         kind: AccessKind = "copy" if pending else "write" if wrote else "read"
-        first = self._access(kind, warp, pc)
-        now = self._access(self.program.shared_kind(second_pc), second.index, second_pc)
+        first = self._access(kind, *divmod(warp, self.warp_count), pc)
+        now = self._access(
+            self.program.shared_kind(second_pc), second.cta.rank, second.index, second_pc
+        )
         self._tally.races[key] = Race(unit * self._shadow.unit, self.position, first, now)
 
-    def _access(self, kind: AccessKind, warp: int, pc: int) -> Access:
+    def _access(self, kind: AccessKind, rank: int, warp: int, pc: int) -> Access:
         statement = self.program.ops[pc].statement
-        return Access(kind, warp, statement.line, statement.source_line, statement.text)
+        return Access(kind, warp, statement.line, statement.source_line, statement.text, rank)
 
     def _registers(self, launch: Launch, warp: int) -> Registers:
         """A warp's initial registers."""
@@ -180,6 +183,10 @@ class Cta:
             return lanes
         if name == WARP_ID:
             return np.full(LANES, warp, dtype=np.uint32)
+        size = launch.cluster
+        if name in (CLUSTER_RANK, CLUSTER_SIZE):
+            count = size[0] * size[1] * size[2]
+            return np.full(LANES, self.rank if name == CLUSTER_RANK else count, dtype=np.uint32)
         thread = lanes + np.uint32(warp * LANES)
         x, y, _ = launch.block
         tid = (thread % x, thread // x % y, thread // (x * y))
@@ -187,9 +194,18 @@ class Cta:
         index = "xyz".index(axis)
         if base == "tid":
             return tid[index].astype(np.uint32)
-        values = {"ntid": launch.block, "ctaid": self.position, "nctaid": launch.grid}
+        at, many = self.position[index], launch.grid[index]
+        values = {
+            "ntid": launch.block[index],
+            "ctaid": at,
+            "nctaid": many,
+            "cluster_ctaid": at % size[index],
+            "cluster_nctaid": size[index],
+            "clusterid": at // size[index],
+            "nclusterid": many // size[index],
+        }
         assert name in SPECIALS  # noqa: S101 - the decoder hands out no other name
-        return np.full(LANES, values[base][index], dtype=np.uint32)
+        return np.full(LANES, values[base], dtype=np.uint32)
 
 
 def _live(threads: int, warp: int) -> Lanes | None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from ptxgen.errors import KernelFaultError, StepLimitError
 from ptxgen.interp.api import Counts, Launch, RunOptions, RunReport, Schedule
-from ptxgen.interp.cta import Cta, Tally
+from ptxgen.interp.cluster import Cluster, check_cluster, size_of
+from ptxgen.interp.cta import Tally
 from ptxgen.interp.global_memory import GlobalMemory
 from ptxgen.interp.program import Program
 from ptxgen.interp.warp import Warp
@@ -46,6 +47,7 @@ def run(
         raise ValueError(
             f"the kernel takes {len(program.registers.params)} arguments, not {len(launch.args)}"
         )
+    check_cluster(launch)
     tally = Tally(options, [0] * len(program.ops), [0] * len(program.ops))
     try:
         with np.errstate(all="ignore"):
@@ -62,12 +64,15 @@ def _run_ctas(
     program: Program, launch: Launch, memory: GlobalMemory, schedule: Schedule, tally: Tally
 ) -> int:
     chooser = _Chooser(schedule)
-    positions = iter(chooser.cta_order(launch.grid))
-    resident: list[Cta] = []
+    x, y, z = launch.cluster
+    firsts = chooser.order((launch.grid[0] // x, launch.grid[1] // y, launch.grid[2] // z))
+    positions = ((i * x, j * y, k * z) for i, j, k in firsts)
+    resident: list[Cluster] = []
+    most = max(1, schedule.resident // size_of(launch))
     steps, limit = 0, tally.options.step_limit
     while True:
-        for position in islice(positions, schedule.resident - len(resident)):
-            resident.append(Cta(program, launch, memory, position, tally))
+        for position in islice(positions, most - len(resident)):
+            resident.append(Cluster(program, launch, memory, position, tally))
         if not resident:
             return steps
         warp, budget = chooser.next_turn(resident)
@@ -78,7 +83,7 @@ def _run_ctas(
                 f"{warp.cta.place(warp.index, warp.pc)}. Raise RunOptions.step_limit for a larger "
                 f"problem."
             )
-        resident = [cta for cta in resident if not cta.done]
+        resident = [cluster for cluster in resident if not cluster.done]
 
 
 class _Chooser:
@@ -91,7 +96,7 @@ class _Chooser:
         self._turn = -1
         self._ahead: Warp | None = None
 
-    def cta_order(self, grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    def order(self, grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
         order = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
         if self._policy == "reverse":
             order.reverse()
@@ -99,21 +104,22 @@ class _Chooser:
             self._random.shuffle(order)
         return order
 
-    def next_turn(self, resident: list[Cta]) -> tuple[Warp, int]:
+    def next_turn(self, resident: list[Cluster]) -> tuple[Warp, int]:
         self._land(resident)
-        runnable = [warp for cta in resident for warp in cta.runnable()]
+        runnable = [warp for cluster in resident for warp in cluster.runnable()]
         self._turn += 1
         if self._policy == "round_robin":
             return self._after_last(runnable), TURN
         if self._policy == "reverse":
-            return runnable[-1], _FOREVER if len(resident) == 1 else 4 * TURN
+            alone = len(resident) == len(resident[0].ctas) == 1
+            return runnable[-1], _FOREVER if alone else 4 * TURN
         if self._policy == "random":
             return self._random.choice(runnable), self._random.randint(1, 4 * TURN)
         return self._leader(runnable)
 
-    def _land(self, resident: list[Cta]) -> None:
+    def _land(self, resident: list[Cluster]) -> None:
         """Bulk copies: the oldest at every turn, or a random one at some, or as late as can be."""
-        for cta in resident:
+        for cta in (cta for cluster in resident for cta in cluster.ctas):
             flying = len(cta.loads.flying)
             if flying and self._policy == "round_robin":
                 cta.loads.land(0)

@@ -12,6 +12,7 @@ from ptxgen.errors import MbarrierError
 from ptxgen.interp.decode import Decode, Decoder
 from ptxgen.interp.ops import Op
 from ptxgen.interp.registers import LANES, Lanes
+from ptxgen.interp.remote import owner
 from ptxgen.interp.transfers import Address, address_of
 
 if TYPE_CHECKING:
@@ -24,9 +25,11 @@ _ORDER = frozenset(["release", "acquire", "relaxed", "cta", "cluster"])
 def mbarrier(d: Decoder) -> Op:
     """Any known form, told apart by its first modifiers."""
     names = [item for item in d.modifiers if item not in _ORDER]
-    if len(names) < 3 or names[-1] != "b64" or names[-2] not in _SPACES:
+    if len(names) < 3 or names[-1] != "b64" or names[-2] not in (*_SPACES, "shared::cluster"):
         raise d.fail("only .shared{::cta}.b64 is known")
     form = tuple(names[:-2])
+    if names[-2] == "shared::cluster" and form != ("arrive",):
+        raise d.fail("only mbarrier.arrive is known on .shared::cluster")
     if form in (("init",), ("inval",)):
         return _lifetime(d, form[0])
     if form in (("arrive",), ("arrive", "expect_tx")):
@@ -67,17 +70,22 @@ def _arrive(d: Decoder, expects: bool) -> Op:
     d.count(3) if expects else d.count(2, 3)
     first = d.operands[0]
     named = getattr(first, "name", "")
+    remote = "shared::cluster" in d.modifiers
+    if remote and named != "_":
+        raise d.fail("an arrival at another CTA has no state")
     dst = -1 if named == "_" else d.dst(0, 64)
     address = address_of(d, 1, shared=True)
     extra = d.src(2, "b32") if len(d.operands) > 2 else -1
 
     def effect(warp: Warp, mask: Lanes | None) -> None:
-        mbarriers, lanes = warp.cta.mbarriers, warp.active(mask)
+        lanes = warp.active(mask)
         states = np.zeros(LANES, dtype=np.uint64)
         if extra >= 0:
             warp.require_clean(extra, mask, "a count of an mbarrier")
         for lane, where in each(warp, address, mask):
-            found = mbarriers.at(warp, lane, where)
+            cta, local = owner(warp, where) if remote else (warp.cta, where)
+            mbarriers = cta.mbarriers
+            found = mbarriers.at(warp, lane, local)
             given = int(warp.registers[extra][lane]) if extra >= 0 else 1
             if expects:
                 mbarriers.expect(found, given)

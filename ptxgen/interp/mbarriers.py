@@ -74,7 +74,6 @@ class Mbarriers:
         self._ticks = [1] * AGENTS
         self._sleepers: list[tuple[Warp, Mbarrier]] = []
         self._made = 0
-        self._idle = 0
 
     def init(self, warp: Warp, lane: int, address: int, count: int) -> None:
         """mbarrier.init. Raises MbarrierError for a count outside of 1 .. MAX_COUNT."""
@@ -86,14 +85,14 @@ class Mbarriers:
         agent = self._made % AGENTS
         self._made += 1
         self._found[address] = Mbarrier(count, count, agent, clocks, clocks.copy())
-        self._idle = 0
+        self._cta.cluster.idle = 0
 
     def invalidate(self, warp: Warp, lane: int, address: int) -> None:
         """mbarrier.inval: its bytes are free for other use, and hold nothing."""
         self.at(warp, lane, address)
         self._write(warp, lane, address, np.ones((1, 1), dtype=np.bool_))
         del self._found[address]
-        self._idle = 0
+        self._cta.cluster.idle = 0
 
     def _write(self, warp: Warp, lane: int, address: int, missing: Lanes | None) -> None:
         where = np.array([address], dtype=np.uint64)
@@ -133,9 +132,10 @@ class Mbarriers:
         phase = found.phase
         np.maximum(found.opened.clock, warp.clock, out=found.opened.clock)
         np.maximum(found.opened.proxy, warp.proxy, out=found.opened.proxy)
-        warp.clock[warp.index] += 1
-        self._cta.shared.not_released(warp, lanes)
-        found.arrivers.add(warp.index)
+        warp.clock[warp.agent] += 1
+        for cta in self._cta.cluster.ctas:
+            cta.shared.not_released(warp, lanes)
+        found.arrivers.add(warp.agent)
         found.pending -= count
         self._complete(found)
         return phase
@@ -155,7 +155,7 @@ class Mbarriers:
 
     def _count_bytes(self, found: Mbarrier, nbytes: int) -> None:
         found.tx += nbytes
-        self._idle = 0
+        self._cta.cluster.idle = 0
         if abs(found.tx) > MAX_COUNT:
             raise MbarrierError(
                 f"an mbarrier counts at most {MAX_COUNT} bytes; {found.tx} are too many."
@@ -163,10 +163,10 @@ class Mbarriers:
 
     def _complete(self, found: Mbarrier) -> None:
         """Ends the phase where nothing is missing, and wakes those who wait for that."""
-        self._idle = 0
+        self._cta.cluster.idle = 0
         if found.pending or found.tx:
             return
-        agent, tick = self._cta.warp_count + found.agent, self._ticks[found.agent]
+        agent, tick = self._cta.first_copy_agent + found.agent, self._ticks[found.agent]
         if agent < self._cta.agent_count:
             found.opened.clock[agent] = found.opened.proxy[agent] = tick
         self._ticks[found.agent] += 1
@@ -186,7 +186,7 @@ class Mbarriers:
         """
         np.maximum(warp.clock, found.done.clock, out=warp.clock)
         np.maximum(warp.proxy, found.done.proxy, out=warp.proxy)
-        if whole and warp.index in found.done_arrivers:
+        if whole and warp.agent in found.done_arrivers:
             warp.sync += 1
 
     def sleep(self, warp: Warp, found: Mbarrier, address: int) -> None:
@@ -199,9 +199,8 @@ class Mbarriers:
         self._sleepers.append((warp, found))
 
     def wake_all(self) -> bool:
-        """Lets all try again, since nobody can run; False where that was in vain too often."""
-        self._idle += 1
-        return self._idle <= IDLE_LIMIT and self._wake(lambda _: True)
+        """Lets all try again, since nobody else can run; whether there were any."""
+        return self._wake(lambda _: True)
 
     def _wake(self, which: Callable[[Mbarrier], bool]) -> bool:
         woken = [warp for warp, found in self._sleepers if which(found)]

@@ -19,6 +19,7 @@ from ptxgen.interp.ops import Op
 from ptxgen.interp.parse import Entry, Statement, parse_entry
 from ptxgen.interp.predicates import PREDICATES
 from ptxgen.interp.registers import RegisterFile, Registers, type_bits, unsupported
+from ptxgen.interp.remote import REMOTE
 from ptxgen.interp.transfers import TRANSFERS
 from ptxgen.interp.warpgroup import WARPGROUP
 
@@ -30,6 +31,7 @@ _OPCODES: dict[str, Decode] = {
     **TRANSFERS,
     **COPIES,
     **MBARRIER,
+    **REMOTE,
     **MATRIX,
     **WARPGROUP,
     **CONTROL,

@@ -22,9 +22,12 @@ Registers = list[Lanes]
 
 DTYPES: dict[int, Any] = {1: np.bool_, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
-SPECIALS = tuple(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz")
+_VECTORS = ("tid", "ntid", "ctaid", "nctaid")
+_CLUSTER_VECTORS = ("cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid")
+SPECIALS = tuple(f"%{name}.{axis}" for name in (*_VECTORS, *_CLUSTER_VECTORS) for axis in "xyz")
 LANE_ID, WARP_ID = "%laneid", "%warpid"
-_ALL_SPECIALS = (*SPECIALS, LANE_ID, WARP_ID)
+CLUSTER_RANK, CLUSTER_SIZE = "%cluster_ctarank", "%cluster_nctarank"
+_ALL_SPECIALS = (*SPECIALS, LANE_ID, WARP_ID, CLUSTER_RANK, CLUSTER_SIZE)
 _UNDEFINED = 0x7FEDBA5E
 """What a register holds before anything is written: a NaN as FP32, far out as an address."""
 

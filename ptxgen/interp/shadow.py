@@ -57,7 +57,7 @@ class RaceShadow:
     def read(self, warp: Warp, units: Lanes, lanes: Lanes) -> None:
         """A read; lanes of SEVERAL stand for the whole warp."""
         self._after_writes(warp, units, lanes)
-        me = warp.index
+        me = warp.agent
         again = self._r_sync[me, units] == warp.sync
         known = self._r_lane[me, units]
         shared = again & (known != lanes)
@@ -72,7 +72,7 @@ class RaceShadow:
     def write(self, warp: Warp, units: Lanes, lanes: Lanes, pending: bool) -> None:
         """A write, or the issue of a copy that lands at an unknown time until `landed`."""
         self._after_writes(warp, units, lanes)
-        me = warp.index
+        me = warp.agent
         late = self._r_clock[:, units] > warp.clock[: len(self._r_clock), None]
         if late.any():
             who, where = np.argwhere(late)[0]
@@ -94,19 +94,19 @@ class RaceShadow:
         if late.any():
             unit = int(units[np.argmax(late)])
             self._report(unit, (int(self._w_warp[unit]), int(self._w_pc[unit]), True), warp)
-        self._r_pc[warp.index, units] = warp.pc - 1
+        self._r_pc[warp.agent, units] = warp.pc - 1
         self.reading(warp, units, done=False)
 
     def reading(self, warp: Warp, units: Lanes, done: bool) -> None:
         """Marks units as being read by a wgmma, or as read before this warp's present clock."""
-        me = warp.index
+        me = warp.agent
         self._r_clock[me, units] = warp.clock[me] if done else PENDING
         self._r_sync[me, units] = -1  # the wait is one of the whole warp
 
     def landed(self, warp: Warp, units: Lanes) -> None:
         """A warp's lanes have waited for their copies to these units."""
-        mine = units[(self._w_warp[units] == warp.index) & (self._w_clock[units] == PENDING)]
-        self._w_clock[mine] = warp.clock[warp.index]
+        mine = units[(self._w_warp[units] == warp.agent) & (self._w_clock[units] == PENDING)]
+        self._w_clock[mine] = warp.clock[warp.agent]
         self._w_sync[mine] = warp.sync
 
     def landed_for(self, units: Lanes, agent: int, clock: int) -> None:
@@ -117,7 +117,7 @@ class RaceShadow:
     def not_released(self, warp: Warp, lanes: Lanes) -> None:
         """Some lanes have arrived somewhere and the warp's clock has gone on: accesses of the other
         lanes since they were last synchronised count as made after that."""
-        me, now = warp.index, warp.clock[warp.index]
+        me, now = warp.agent, warp.clock[warp.agent]
         ours = (self._w_warp == me) & (self._w_sync == warp.sync) & (self._w_clock < now)
         self._w_clock[ours & ~np.isin(self._w_lane, lanes)] = now
         read = (self._r_sync[me] == warp.sync) & (self._r_clock[me] < now)
@@ -131,7 +131,7 @@ class RaceShadow:
         writer = self._w_warp[units]
         late = self._w_clock[units] > warp.clock[writer]
         late |= (
-            (writer == warp.index)
+            (writer == warp.agent)
             & (self._w_sync[units] == warp.sync)
             & (self._w_lane[units] != lanes)
         )

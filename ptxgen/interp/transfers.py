@@ -11,6 +11,7 @@ import numpy as np
 from pyptx.ir import nodes
 
 from ptxgen.errors import OutOfBoundsError
+from ptxgen.interp import remote
 from ptxgen.interp.decode import Decode, Decoder
 from ptxgen.interp.integer import typed
 from ptxgen.interp.moves import SHARED_WINDOW, load_param
@@ -27,6 +28,7 @@ _HINTS = frozenset(
     + ["L1::evict_unchanged", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B"]
 )
 """Modifiers that say where to cache or how to order; here memory is coherent and in order."""
+_NAMES = {"global": "global", "shared": "shared", "shared::cluster": "cluster"}
 _WINDOW_END = SHARED_WINDOW + (1 << 24)
 
 
@@ -75,7 +77,7 @@ def _form(d: Decoder) -> _Form:
     """Space, type and vector length out of the modifiers."""
     space, count = "generic", 1
     for modifier in d.modifiers[:-1]:
-        if modifier in ("global", "shared", "param"):
+        if modifier in ("global", "shared", "param", "shared::cluster"):
             space = modifier
         elif modifier in ("v2", "v4"):
             count = int(modifier[1])
@@ -98,7 +100,7 @@ def load(d: Decoder) -> Op:
     dsts = [d.registers.destination(item, d.statement) for item in d.vector(0)]
     if len(dsts) != form.vector:
         raise d.fail(f"{len(dsts)} registers for .v{form.vector}")
-    address = address_of(d, 1, form.space == "shared")
+    address = address_of(d, 1, form.space.startswith("shared"))
     widen = [_extension(d, form.kind, slot) for slot in dsts]
 
     def effect(warp: Warp, mask: Lanes | None) -> None:
@@ -107,9 +109,11 @@ def load(d: Decoder) -> Op:
         missing = None
         if space == "shared":
             values, missing = warp.cta.shared.read(warp, addresses, size, form.vector, lanes)
+        elif space == "shared::cluster":
+            values, missing = remote.read(warp, addresses, size, form.vector, lanes)
         else:
             values = warp.cta.memory.read(addresses, size, form.vector)
-        warp.cta.record(f"{space}_read", warp, addresses, size * form.vector)
+        warp.cta.record(f"{_NAMES[space]}_read", warp, addresses, size * form.vector)
         for index, (slot, extend) in enumerate(zip(dsts, widen, strict=True)):
             bad = None if missing is None else _spread(missing[:, index], lanes, mask)
             warp.set(slot, _spread(extend(values[:, index]), lanes, mask), mask, bad)
@@ -122,7 +126,7 @@ def store(d: Decoder) -> Op:
     form = _form(d)
     d.count(2)
     bits = type_bits(form.kind)
-    address = address_of(d, 0, form.space == "shared")
+    address = address_of(d, 0, form.space.startswith("shared"))
     # An immediate of a byte store has no 8-bit register; 16 bits hold it.
     kind = form.kind if bits > 8 else "b16"
     srcs = [d.registers.source(item, kind, d.statement) for item in d.vector(1)]
@@ -134,17 +138,20 @@ def store(d: Decoder) -> Op:
         lanes = warp.active(mask)
         addresses, space = _resolve(warp, address.lanes(warp, mask), form.space)
         values = np.stack([warp.registers[slot][lanes].astype(dtype) for slot in srcs], axis=1)
-        if space == "shared":
+        if space.startswith("shared"):
             missing = None
             if warp.poison and warp.poison_of(srcs) is not None:
                 clean = np.zeros(LANES, dtype=np.bool_)
                 missing = np.stack([warp.poison.get(s, clean)[lanes] for s in srcs], axis=1)
-            warp.cta.shared.write(warp, addresses, values, lanes, missing)
+            if space == "shared":
+                warp.cta.shared.write(warp, addresses, values, lanes, missing)
+            else:
+                remote.write(warp, addresses, values, lanes, missing)
         else:
             for slot in srcs:
                 warp.require_clean(slot, mask, "a store to global memory")
             warp.cta.memory.store(addresses, values, bits // 8)
-        warp.cta.record(f"{space}_write", warp, addresses, bits // 8 * form.vector)
+        warp.cta.record(f"{_NAMES[space]}_write", warp, addresses, bits // 8 * form.vector)
 
     return Op(d.statement, "lsu", effect)
 

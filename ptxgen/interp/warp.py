@@ -27,6 +27,7 @@ class Warp:
     Attributes:
         cta: the CTA it belongs to.
         index: which of its warps it is.
+        agent: which of the cluster's warps it is; its place in clocks.
         registers: by slot; see ptxgen.interp.registers.
         poison: slot -> lanes whose value comes from shared memory that nobody wrote.
         pc: program counter of the active lanes.
@@ -48,6 +49,7 @@ class Warp:
         self.cta = cta
         self.turned = False
         self.index = index
+        self.agent = cta.rank * cta.warp_count + index
         self.registers = registers
         self.poison: dict[int, Lanes] = {}
         self.pc = 0
@@ -56,7 +58,7 @@ class Warp:
         self.waiting = ""
         self.done = False
         self.clock: NDArray[np.int32] = np.zeros(cta.agent_count, dtype=np.int32)
-        self.clock[index] = 1
+        self.clock[self.agent] = 1
         self.sync = 0
         self.proxy: NDArray[np.int32] = np.zeros(cta.agent_count, dtype=np.int32)
         self.copies = CopyQueue()
