@@ -99,9 +99,7 @@ class GpuEvaluator:
             DriverError: sticky; the context is lost.
         """
         with typed_cuda_errors():
-            outcome = self._evaluate(request)
-            self._finish_work()
-        return outcome
+            return self._evaluate(request)
 
     def finals(self, request: FinalsRequest) -> list[Outcome]:
         """Outcomes in the order of request.candidates, timed in turns in one window.
@@ -110,9 +108,7 @@ class GpuEvaluator:
             DriverError: sticky; the context is lost.
         """
         with typed_cuda_errors():
-            outcomes = self._finals(request)
-            self._finish_work()
-        return outcomes
+            return self._finals(request)
 
     def _finish_work(self) -> None:
         """Waits for replays that were queued to keep the GPU busy while it was read.
