@@ -20,9 +20,12 @@ class Family(Protocol):
         emitter_version: raised whenever the emitted text changes meaning.
     """
 
-    name: str
-    config_type: type[KernelConfig]
-    emitter_version: int
+    @property
+    def name(self) -> str: ...
+    @property
+    def config_type(self) -> type[KernelConfig]: ...
+    @property
+    def emitter_version(self) -> int: ...
 
     def knobs(self) -> dict[str, tuple[Scalar, ...]]:
         """Every knob and its choices, in order. Fixed per space version, never per GPU."""
