@@ -7,8 +7,20 @@ import re
 import pytest
 
 from ptxgen.arch import ARCHS
-from ptxgen.errors import ArchError
-from ptxgen.ptx import cp_async, global_memory, launch_control, mma, packed16, shared
+from ptxgen.errors import ArchError, ConfigError
+from ptxgen.ptx import (
+    bulk,
+    cp_async,
+    global_memory,
+    launch_control,
+    mbarrier,
+    mma,
+    named_barrier,
+    packed16,
+    registers,
+    shared,
+    tensor,
+)
 from ptxgen.ptx.instruction import Instruction, render_all
 
 SM80, SM90 = ARCHS["sm_80"], ARCHS["sm_90a"]
@@ -38,6 +50,20 @@ VOCABULARY: list[Instruction] = [
     global_memory.arrive_on_tile(),
     launch_control.launch_dependents(),
     launch_control.wait_for_previous(),
+    mbarrier.mbarrier_init(),
+    mbarrier.fence_mbarrier_init(),
+    mbarrier.mbarrier_inval(),
+    mbarrier.mbarrier_arrive(),
+    mbarrier.mbarrier_arrive_expect_tx(),
+    mbarrier.mbarrier_wait(),
+    bulk.bulk_copy(),
+    bulk.bulk_copy_hint(),
+    bulk.evict_first_policy(),
+    tensor.tensor_copy_2d(),
+    tensor.prefetch_tensor_map(),
+    registers.set_registers_up(232),
+    registers.set_registers_down(40),
+    named_barrier.named_barrier_sync(),
     *(packed16.unpack_to_float(dtype) for dtype in ("fp16", "bf16")),
     *(packed16.pack_from_float(dtype) for dtype in ("fp16", "bf16")),
     *(packed16.sub2(dtype, arch) for dtype in ("fp16", "bf16") for arch in (SM80, SM90)),
@@ -75,3 +101,18 @@ def test_an_instruction_that_the_arch_lacks_is_refused() -> None:
 def test_functions_are_rendered_once() -> None:
     text = render_all([shared.ld_shared_u32(), shared.ld_shared_u32()], SM80)
     assert text.count("ld.shared.b32") == 1
+
+
+@pytest.mark.parametrize("count", range(0, 300))
+def test_registers_are_multiples_of_eight(count: int) -> None:
+    if count in range(24, 257, 8):
+        up, down = registers.set_registers_up(count), registers.set_registers_down(count)
+        assert (up.name, down.name) == (f"set_registers_up_{count}", f"set_registers_down_{count}")
+        assert up.ptx == f"setmaxnreg.inc.sync.aligned.u32 {count};"
+        assert down.ptx == f"setmaxnreg.dec.sync.aligned.u32 {count};"
+    else:
+        for function in (registers.set_registers_up, registers.set_registers_down):
+            with pytest.raises(
+                ConfigError, match=rf"{count} registers; .* of 8 between 24 and 256"
+            ):
+                function(count)

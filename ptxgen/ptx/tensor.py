@@ -1,0 +1,43 @@
+"""Copies of a box of a tensor by its tensor map (PTX ISA, "cp.async.bulk.tensor"), sm_90 and up."""
+
+from __future__ import annotations
+
+from ptxgen.ptx.instruction import Instruction
+
+_SECTION = "Data Movement and Conversion Instructions: "
+_SM90 = (9, 0)
+
+TENSOR_MAP_TYPE = "struct alignas(64) TensorMap { u64 opaque[16]; };"
+"""C++ type of a tensor map; a kernel takes it as `const __grid_constant__ TensorMap x_map`."""
+
+
+def tensor_copy_2d() -> Instruction:
+    """The box at input c0 and token c1 of a 2-D map; zeros stand for what lies outside the tensor.
+
+    dst: shared address, 128-byte aligned (1024-byte aligned where the swizzle is to start afresh).
+    map_address: generic address of the map, reinterpret_cast<u64>(&x_map).
+    All bytes of the box are counted on the mbarrier, those outside the tensor included.
+    """
+    return Instruction(
+        "void tensor_copy_2d(u32 dst, u64 map_address, int c0, int c1, u32 barrier)",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3}], [%4];",
+        _SECTION + "cp.async.bulk.tensor",
+        inputs=('"r"(dst)', '"l"(map_address)', '"r"(c0)', '"r"(c1)', '"r"(barrier)'),
+        min_capability=_SM90,
+        volatile=True,
+        memory=True,
+    )
+
+
+def prefetch_tensor_map() -> Instruction:
+    """Brings a tensor map into the cache of the copy engine before its first use."""
+    return Instruction(
+        "void prefetch_tensor_map(u64 map_address)",
+        "prefetch.tensormap [%0];",
+        _SECTION + "prefetch, prefetchu",
+        inputs=('"l"(map_address)',),
+        min_capability=_SM90,
+        volatile=True,
+        memory=True,
+    )
