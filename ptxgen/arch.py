@@ -24,6 +24,7 @@ class ArchSpec:
         max_ctas_per_sm: resident CTAs of one SM.
         has_pdl: griddepcontrol exists (sm_90 and up).
         has_wgmma: the target has wgmma and TMA (sm_90a only).
+        has_clusters: CTAs run in clusters and read each other's shared memory (sm_90 and up).
         has_bf16x2_arith: add, sub and mul on bf16x2 are single instructions (sm_90 and up).
     """
 
@@ -36,6 +37,7 @@ class ArchSpec:
     has_pdl: bool = False
     has_wgmma: bool = False
     has_bf16x2_arith: bool = False
+    has_clusters: bool = False
 
     registers_per_sm: int = 65536
     registers_per_thread: int = 255
@@ -48,8 +50,8 @@ ARCHS: dict[str, ArchSpec] = {
         ArchSpec("sm_80", (8, 0), 163 * KIB, 164 * KIB, 64, 32),
         ArchSpec("sm_86", (8, 6), 99 * KIB, 100 * KIB, 48, 16),
         ArchSpec("sm_89", (8, 9), 99 * KIB, 100 * KIB, 48, 24),
-        ArchSpec("sm_90", (9, 0), 227 * KIB, 228 * KIB, 64, 32, True, False, True),
-        ArchSpec("sm_90a", (9, 0), 227 * KIB, 228 * KIB, 64, 32, True, True, True),
+        ArchSpec("sm_90", (9, 0), 227 * KIB, 228 * KIB, 64, 32, True, False, True, True),
+        ArchSpec("sm_90a", (9, 0), 227 * KIB, 228 * KIB, 64, 32, True, True, True, True),
     )
 }
 

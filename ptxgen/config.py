@@ -17,6 +17,8 @@ class KernelConfig:
     """Base of every family's config: knobs are fields, all of them int, str or bool."""
 
     family: ClassVar[str] = ""
+    young_knobs: ClassVar[frozenset[str]] = frozenset()
+    """Knobs that the key names only off their default: keys stored before them stay as they were."""
 
     @classmethod
     def knob_names(cls) -> tuple[str, ...]:
@@ -52,7 +54,13 @@ class KernelConfig:
 
     def key(self) -> str:
         """Readable unique key, such as mma(block_m=8,block_n=64,...)."""
-        return f"{self.family}({','.join(f'{n}={getattr(self, n)}' for n in self.knob_names())})"
+        named = ((item.name, getattr(self, item.name), item.default) for item in fields(self))
+        told = (
+            f"{name}={value}"
+            for name, value, default in named
+            if name not in self.young_knobs or value != default
+        )
+        return f"{self.family}({','.join(told)})"
 
     def digest(self) -> str:
         """Short hash of the key, for file names."""

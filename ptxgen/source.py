@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 ENTRY = "ptxtune_w4a16"
@@ -21,9 +21,11 @@ class LaunchPlan:
     """How to launch a kernel; everything a launcher in any language needs.
 
     Grid of a batch of m > 0: x = ceil(m / block_m), y = n_tiles, z = split_k.
-    Workspace, only where split_k > 1: first one uint32 counter a tile (x * y of them, padded to
-    COUNTER_ALIGN bytes), then split_k FP32 partial tiles of block_m * block_n for each tile. The
-    counters must be zero before the first launch; every launch leaves them zero.
+    A kernel with cluster_k > 1 states its cluster of (1, 1, cluster_k) CTAs itself: launch it
+    without a cluster attribute.
+    Workspace, only where split_k > 1 and cluster_k == 1: first one uint32 counter a tile (x * y of
+    them, padded to COUNTER_ALIGN bytes), then split_k FP32 partial tiles of block_m * block_n for
+    each tile. The counters must be zero before the first launch; every launch leaves them zero.
     Pointers: x and packed 16-byte aligned, y and bias 8-byte aligned, workspace 16-byte aligned;
     ldx a multiple of 8 and ldy a multiple of 4.
 
@@ -35,6 +37,8 @@ class LaunchPlan:
         n_tiles: ceil(n / block_n).
         split_k: CTAs that share one tile along K.
         pdl: the kernel has griddepcontrol and may be launched by programmatic stream serialization.
+        cluster_k: CTAs of a cluster along z; those that split K, where they reduce in one another's
+            shared memory instead of a workspace.
     """
 
     threads: int
@@ -44,6 +48,12 @@ class LaunchPlan:
     n_tiles: int
     split_k: int
     pdl: bool
+    cluster_k: int = 1
+
+    @property
+    def has_workspace(self) -> bool:
+        """Partial sums of split K go through a workspace."""
+        return self.split_k > 1 and self.cluster_k == 1
 
     def m_tiles(self, m: int) -> int:
         return -(-m // self.block_m)
@@ -61,14 +71,14 @@ class LaunchPlan:
         partials always behind it. Passed at offset 0, the partials of one launch would be read as
         the counters of a later, larger one.
         """
-        if self.split_k == 1 or m == 0:
+        if not self.has_workspace or m == 0:
             return 0
         tiles = self.m_tiles(m) * self.n_tiles
         return -(-tiles * 4 // COUNTER_ALIGN) * COUNTER_ALIGN
 
     def workspace_bytes(self, m: int) -> int:
         """Bytes of workspace for a batch of m; 0 where none is needed."""
-        if self.split_k == 1 or m == 0:
+        if not self.has_workspace or m == 0:
             return 0
         tiles = self.m_tiles(m) * self.n_tiles
         partials = tiles * self.split_k * self.block_m * self.block_n * 4
@@ -79,7 +89,10 @@ class LaunchPlan:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LaunchPlan:
-        return cls(**{name: data[name] for name in cls.__slots__})
+        """The inverse of to_dict; a field with a default may be missing, as in older bundles."""
+        optional = {item.name for item in fields(cls) if item.default is not MISSING}
+        names = [name for name in cls.__slots__ if name in data or name not in optional]
+        return cls(**{name: data[name] for name in names})
 
 
 @dataclass(frozen=True, slots=True)

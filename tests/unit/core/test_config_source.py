@@ -41,6 +41,21 @@ def test_a_config_reads_as_a_reproducer() -> None:
     assert ToyConfig.from_knobs(json.loads(json.dumps(knobs))) == TOY
 
 
+def test_a_young_knob_leaves_stored_keys_as_they_were() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Grown(ToyConfig):
+        young_knobs: ClassVar[frozenset[str]] = frozenset({"cluster"})
+
+        cluster: bool = False
+
+    assert Grown(64, "weights", True).key() == TOY.key()
+    key = "toy(block_n=64,scale_on=weights,streamed=True,cluster=True)"
+    assert Grown(64, "weights", True, True).key() == key
+    stored = {name: value for name, value in TOY.to_dict().items() if name != "family"}
+    assert Grown.from_knobs(stored) == Grown(64, "weights", True, False)
+    assert Grown(64, "weights", True).to_dict()["cluster"] is False
+
+
 def test_equal_configs_have_equal_digests() -> None:
     others = [replace(TOY, block_n=65), replace(TOY, scale_on="x"), replace(TOY, streamed=False)]
     assert ToyConfig(64, "weights", True).digest() == TOY.digest()
@@ -85,6 +100,20 @@ def test_nothing_to_reduce_needs_no_workspace() -> None:
     whole = replace(PLAN, split_k=1)
     assert [whole.workspace_bytes(m) for m in (0, 1, 100)] == [0, 0, 0]
     assert PLAN.workspace_bytes(0) == PLAN.counter_bytes(0) == 0
+
+
+def test_a_cluster_reduces_without_a_workspace() -> None:
+    cluster = replace(PLAN, cluster_k=PLAN.split_k)
+    for m in (1, 8, 1000):
+        assert cluster.workspace_bytes(m) == cluster.counter_bytes(m) == 0
+        assert cluster.grid(m) == PLAN.grid(m)
+
+
+def test_plans_stored_before_clusters_have_none() -> None:
+    stored = {name: value for name, value in PLAN.to_dict().items() if name != "cluster_k"}
+    assert LaunchPlan.from_dict(stored) == PLAN
+    with pytest.raises(KeyError, match="split_k"):
+        LaunchPlan.from_dict({name: value for name, value in stored.items() if name != "split_k"})
 
 
 def test_a_plan_survives_json() -> None:

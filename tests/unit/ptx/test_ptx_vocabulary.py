@@ -10,6 +10,7 @@ from ptxgen.arch import ARCHS
 from ptxgen.errors import ArchError, ConfigError
 from ptxgen.ptx import (
     bulk,
+    cluster,
     cp_async,
     global_memory,
     launch_control,
@@ -50,6 +51,11 @@ VOCABULARY: list[Instruction] = [
     global_memory.arrive_on_tile(),
     launch_control.launch_dependents(),
     launch_control.wait_for_previous(),
+    cluster.cluster_arrive(),
+    cluster.cluster_arrive_relaxed(),
+    cluster.cluster_wait(),
+    cluster.map_to_cta(),
+    cluster.ld_cluster_v4(),
     mbarrier.mbarrier_init(),
     mbarrier.fence_mbarrier_init(),
     mbarrier.mbarrier_inval(),
