@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ from cuda.bindings import driver
 
 from ptxgen.errors import DriverError
 from ptxgen.source import LaunchPlan
+from ptxgen.tensor_map_encode import LatestTensorMap, encode
 
 # Errors after which the context is lost (CUDA Driver API, "CUresult").
 STICKY = frozenset(
@@ -28,6 +30,9 @@ STICKY = frozenset(
         driver.CUresult.CUDA_ERROR_ASSERT,
     }
 )
+
+TENSOR_MAP_VERSION = 12000
+"""CUDA version that brought tensor maps, as the driver writes it."""
 
 ARGUMENT_TYPES = (
     ctypes.c_void_p,  # x
@@ -117,6 +122,7 @@ class LoadedKernel:
             DriverError: the image is not for this device, or wants more than it has.
         """
         self.plan = plan
+        self._x_maps = LatestTensorMap(lambda recipe: encode(recipe, tensor_map_encoder()))
         self._module = call(driver.cuModuleLoadData(cubin), "cuModuleLoadData")
         self._function = call(
             driver.cuModuleGetFunction(self._module, entry.encode()), f"finding entry {entry}"
@@ -167,6 +173,9 @@ class LoadedKernel:
     ) -> None:
         """Launches for a batch of m > 0 on raw device pointers (0 for an unused one).
 
+        The tensor map of x, where the plan asks for one, is made anew only where x, m or ldx are
+        not those of the launch before.
+
         Args:
             ldx: row stride of x in elements.
             ldy: row stride of y in elements.
@@ -175,6 +184,7 @@ class LoadedKernel:
 
         Raises:
             DriverError: the launch was refused.
+            TensorError: the tensor map cannot describe x.
         """
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = self.plan.grid(m)
@@ -184,15 +194,32 @@ class LoadedKernel:
         if chained and self.plan.pdl:
             config.attrs = [_programmatic_serialization()]
             config.numAttrs = 1
-        values = (x, packed, bias, y, workspace, m, ldx, ldy)
+        values: tuple[Any, ...] = (x, packed, bias, y, workspace, m, ldx, ldy)
+        types: tuple[Any, ...] = ARGUMENT_TYPES
+        recipe = self.plan.x_map(x, m, ldx)
+        if recipe is not None:
+            # None as a type: cuda-python passes what the value's getPtr points to.
+            values, types = (*values, self._x_maps.of(recipe)), (*types, None)
         call(
-            driver.cuLaunchKernelEx(config, self._function, (values, ARGUMENT_TYPES), 0),
+            driver.cuLaunchKernelEx(config, self._function, (values, types), 0),
             f"launching {self.plan.grid(m)} CTAs of {self.plan.threads} threads",
         )
 
     def unload(self) -> None:
         """Frees the module; the kernel must not be launched any more."""
         call(driver.cuModuleUnload(self._module), "cuModuleUnload")
+
+
+@cache
+def tensor_map_encoder() -> int:
+    """Address of the driver's cuTensorMapEncodeTiled. Raises DriverError where it has none."""
+    flags = driver.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
+    name = "cuTensorMapEncodeTiled"
+    found = driver.cuGetProcAddress(name.encode(), TENSOR_MAP_VERSION, flags.value)
+    address = int(call(found, f"finding {name}"))
+    if not address:
+        raise DriverError(f"the driver has no {name}; update it to one of CUDA 12.0 or newer.")
+    return address
 
 
 def _programmatic_serialization() -> Any:

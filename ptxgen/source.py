@@ -6,11 +6,15 @@ import hashlib
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
+from ptxgen.errors import ConfigError
+from ptxgen.tensor_map import ELEMENT_BYTES, TensorMapRecipe, check_box
+
 ENTRY = "ptxtune_w4a16"
 """Entry name of every kernel. Its arguments, in order:
 
 const void* x, const void* packed, const void* bias, void* y, void* workspace,
-int m, long long ldx, long long ldy  (row strides in elements).
+int m, long long ldx, long long ldy  (row strides in elements), and, where the launch plan has an
+x_box, const __grid_constant__ TensorMap x_map  (128 bytes by value, 64-byte aligned).
 """
 
 COUNTER_ALIGN = 256
@@ -20,7 +24,9 @@ COUNTER_ALIGN = 256
 class LaunchPlan:
     """How to launch a kernel; everything a launcher in any language needs.
 
-    Grid of a batch of m > 0: x = ceil(m / block_m), y = n_tiles, z = split_k.
+    Grid of a batch of m > 0: x = ceil(m / block_m), y = n_tiles, z = split_k. A persistent kernel
+    (max_ctas > 0) has x = min(ceil(m / block_m) * n_tiles, max(max_ctas / split_k, 1)), y = 1,
+    z = split_k instead: its CTAs walk the tiles from blockIdx.x on in steps of gridDim.x.
     A kernel with cluster_k > 1 states its cluster of (1, 1, cluster_k) CTAs itself: launch it
     without a cluster attribute.
     Workspace, only where split_k > 1 and cluster_k == 1: first one uint32 counter a tile (x * y of
@@ -39,6 +45,13 @@ class LaunchPlan:
         pdl: the kernel has griddepcontrol and may be launched by programmatic stream serialization.
         cluster_k: CTAs of a cluster along z; those that split K, where they reduce in one another's
             shared memory instead of a workspace.
+        max_ctas: most CTAs of a persistent kernel's grid; 0 where each tile has CTAs of its own.
+        k: inputs, for the tensor map of x; 0 where the kernel takes none.
+        x_box: (inputs, tokens) that one copy by the tensor map of x brings; None where the kernel
+            takes no map.
+
+    Raises:
+        ConfigError: max_ctas or k is negative, or x_box is no legal box.
     """
 
     threads: int
@@ -49,6 +62,18 @@ class LaunchPlan:
     split_k: int
     pdl: bool
     cluster_k: int = 1
+    max_ctas: int = 0
+    k: int = 0
+    x_box: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_ctas", self.max_ctas), ("k", self.k)):
+            if value < 0:
+                raise ConfigError(f"{name} = {value} of a launch plan must be at least 0.")
+        if self.x_box is not None:
+            check_box(self.x_box)
+            if not self.k:
+                raise ConfigError("a launch plan with x_box must say k, the inputs of the map.")
 
     @property
     def has_workspace(self) -> bool:
@@ -60,7 +85,25 @@ class LaunchPlan:
 
     def grid(self, m: int) -> tuple[int, int, int]:
         """Grid dimensions in CTAs for a batch of m > 0."""
-        return (self.m_tiles(m), self.n_tiles, self.split_k)
+        if not self.max_ctas:
+            return (self.m_tiles(m), self.n_tiles, self.split_k)
+        tiles = self.m_tiles(m) * self.n_tiles
+        return (min(tiles, max(self.max_ctas // self.split_k, 1)), 1, self.split_k)
+
+    def x_map(self, x: int, m: int, ldx: int) -> TensorMapRecipe | None:
+        """The tensor map of a launch on x at a device address; None where the kernel takes none.
+
+        Args:
+            x: device address of the activations.
+            m: tokens, > 0.
+            ldx: row stride of x in elements.
+
+        Raises:
+            TensorError: no map can describe such an x; names value, limit and way out.
+        """
+        if self.x_box is None:
+            return None
+        return TensorMapRecipe(x, self.k, m, ldx * ELEMENT_BYTES, self.x_box)
 
     def counter_bytes(self, m: int) -> int:
         """Bytes of the counters in front of the partials; 0 where no workspace is needed.
@@ -85,14 +128,19 @@ class LaunchPlan:
         return self.counter_bytes(m) + partials
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """JSON-friendly; a box is a list."""
+        return {**asdict(self), "x_box": None if self.x_box is None else list(self.x_box)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LaunchPlan:
         """The inverse of to_dict; a field with a default may be missing, as in older bundles."""
         optional = {item.name for item in fields(cls) if item.default is not MISSING}
         names = [name for name in cls.__slots__ if name in data or name not in optional]
-        return cls(**{name: data[name] for name in names})
+        values = {name: data[name] for name in names}
+        if values.get("x_box") is not None:
+            inputs, tokens = values["x_box"]
+            values["x_box"] = (inputs, tokens)
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
 from ptxgen.source import KernelSource, LaunchPlan
+from ptxgen.tensor_map import TensorMapRecipe
 
 PLAN = LaunchPlan(
     threads=128, smem_bytes=1024, block_m=8, block_n=64, n_tiles=5, split_k=3, pdl=True
@@ -96,6 +97,20 @@ def test_the_grid_covers_every_output_once(m: int) -> None:
     assert 0 <= PLAN.counter_bytes(m) - 4 * tiles < 256
 
 
+@pytest.mark.parametrize("max_ctas", [1, 2, 3, 7, 30, 132, 10_000])
+@pytest.mark.parametrize("m", [1, 8, 9, 100, 1000])
+def test_a_persistent_grid_walks_every_tile_once(max_ctas: int, m: int) -> None:
+    plan = replace(PLAN, max_ctas=max_ctas)
+    x, y, z = plan.grid(m)
+    assert (y, z) == (1, PLAN.split_k)
+    assert x * z <= max(max_ctas, z), "no more CTAs than allowed, but one set at least"
+    tiles = plan.m_tiles(m) * plan.n_tiles
+    walked = [index for first in range(x) for index in range(first, tiles, x)]
+    assert sorted(walked) == list(range(tiles))
+    assert all(range(first, tiles, x) for first in range(x)), "no CTA without a tile"
+    assert plan.workspace_bytes(m) == PLAN.workspace_bytes(m)
+
+
 def test_nothing_to_reduce_needs_no_workspace() -> None:
     whole = replace(PLAN, split_k=1)
     assert [whole.workspace_bytes(m) for m in (0, 1, 100)] == [0, 0, 0]
@@ -118,6 +133,40 @@ def test_plans_stored_before_clusters_have_none() -> None:
 
 def test_a_plan_survives_json() -> None:
     assert LaunchPlan.from_dict(json.loads(json.dumps(PLAN.to_dict()))) == PLAN
+
+
+def test_a_plan_with_a_tensor_map_survives_json() -> None:
+    plan = replace(PLAN, max_ctas=132, k=4096, x_box=(64, 128))
+    data = plan.to_dict()
+    assert json.loads(json.dumps(data)) == data
+    assert LaunchPlan.from_dict(data) == plan
+
+
+def test_a_plan_from_before_tensor_maps_is_read() -> None:
+    old = {"threads": 128, "smem_bytes": 1024, "block_m": 8, "block_n": 64, "n_tiles": 5}
+    assert LaunchPlan.from_dict({**old, "split_k": 3, "pdl": True}) == PLAN
+
+
+def test_the_tensor_map_of_a_launch() -> None:
+    plan = replace(PLAN, k=4096, x_box=(64, 128))
+    expected = TensorMapRecipe(0x1000, 4096, 17, 2 * 4104, (64, 128))
+    assert plan.x_map(0x1000, 17, 4104) == expected
+    assert PLAN.x_map(0x1001, 17, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"max_ctas": -1}, "max_ctas = -1 of a launch plan"),
+        ({"k": -8}, "k = -8 of a launch plan"),
+        ({"x_box": (64, 8)}, "must say k"),
+        ({"x_box": (64, 257), "k": 64}, "64 inputs x 257 tokens"),
+        ({"x_box": (32, 8), "k": 64}, "32 inputs x 8 tokens .* choose 64 inputs and 1 to 256"),
+    ],
+)
+def test_wrong_plans_are_refused(change: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        replace(PLAN, **change)
 
 
 def test_a_sources_digest_is_of_arch_and_text() -> None:
