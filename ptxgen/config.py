@@ -18,7 +18,7 @@ class KernelConfig:
 
     family: ClassVar[str] = ""
     young_knobs: ClassVar[frozenset[str]] = frozenset()
-    """Knobs that the key names only off their default: keys stored before them stay as they were."""
+    """Knobs that the key names only off their default: keys stored before them stay valid."""
 
     @classmethod
     def knob_names(cls) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from ptxgen.families import FAMILIES
 from ptxgen.families.base import Family
 from ptxgen.problem import Problem
 
-SPACE_VERSION = 1
+SPACE_VERSION = 2
 """Raised with every change of the knobs' names or choices."""
 
 FULL_PRODUCT = 5_000

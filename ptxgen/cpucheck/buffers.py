@@ -72,7 +72,8 @@ class Buffers:
                 )
             )
         args = (x, weights, bias, y, workspace, m, problem.k + X_PAD, problem.n + Y_PAD)
-        launch = Launch(plan.grid(m), (plan.threads, 1, 1), plan.smem_bytes, args)
+        cluster = (1, 1, plan.cluster_k)
+        launch = Launch(plan.grid(m), (plan.threads, 1, 1), plan.smem_bytes, args, cluster)
         return cls(case, memory, launch, plan.counter_bytes(m))
 
     def output(self) -> Tensor:

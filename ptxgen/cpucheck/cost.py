@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ptxgen.arch import ArchSpec
 from ptxgen.compile import compile_source
-from ptxgen.config import KernelConfig
+from ptxgen.config import KernelConfig, Scalar
 from ptxgen.cpucheck.buffers import Buffers, packed_weights
 from ptxgen.cpucheck.reduced import Case
 from ptxgen.cpucheck.tile import Tile
@@ -21,6 +21,8 @@ from ptxgen.problem import Problem
 from ptxgen.reference import random_problem_data
 
 STAGES_APART = 2
+
+UNSPLIT: dict[str, Scalar] = {"split_k": 1, "cluster": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ def kernel_cost(problem: Problem, config: KernelConfig, arch: ArchSpec) -> Kerne
         CompileError: NVRTC is missing or refused the source.
     """
     knobs = {name: getattr(config, name) for name in config.knob_names()}
-    alone = type(config).from_knobs({**knobs, "split_k": 1} if "split_k" in knobs else knobs)
+    unsplit = {name: value for name, value in UNSPLIT.items() if name in knobs}
+    alone = type(config).from_knobs({**knobs, **unsplit})
     stages = Tile.of(config).num_stages + 1
     short = _counted(problem, alone, arch, stages)
     long = _counted(problem, alone, arch, stages + STAGES_APART)

@@ -130,7 +130,8 @@ class Case:
         space[:counters] = 0
         workspace = memory.allocate("workspace", space)
         args = (x, packed, bias, y, workspace, self.m, self.problem.k, self.problem.n)
-        launch = Launch(plan.grid(self.m), (plan.threads, 1, 1), plan.smem_bytes, args)
+        block, cluster = (plan.threads, 1, 1), (1, 1, plan.cluster_k)
+        launch = Launch(plan.grid(self.m), block, plan.smem_bytes, args, cluster)
         program = load_program(ptx or self.ptx, self.source.entry)
         report = run(program, launch, memory, schedule, options)
         out = torch.from_numpy(memory.array("y")).view(self.data.x.dtype)

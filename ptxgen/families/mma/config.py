@@ -20,6 +20,7 @@ KNOBS: dict[str, tuple[Scalar, ...]] = {
     "weights_first": (False, True),
     "min_ctas": (1, 2, 3, 4),
     "trigger": ("start", "drained", "end"),
+    "cluster": (False, True),
 }
 
 
@@ -35,16 +36,18 @@ class MmaConfig(KernelConfig):
         block_k: inputs of one pipeline stage, shared out over warps_k warps.
         warps_k: warps that split a stage along K; they reduce through shared memory.
         num_stages: stages of the cp.async ring.
-        split_k: CTAs that split K; they reduce in FP32 through the workspace.
+        split_k: CTAs that split K; they reduce in FP32 through the workspace, or as a cluster.
         scale_on: multiply the "weights", or the FP32 "accumulators" once a group.
         weights_first: prologue loads all weights before the first activations, so that under
             programmatic dependent launch they are in flight before the previous kernel ends.
         min_ctas: CTAs per SM that the register allocation must allow.
         trigger: when the next kernel of a chain may start its prologue: at the "start", once all
             loads are issued ("drained"), or at the "end" of the main loop.
+        cluster: the CTAs that split K form a cluster and reduce in one another's shared memory.
     """
 
     family: ClassVar[str] = "mma"
+    young_knobs: ClassVar[frozenset[str]] = frozenset({"cluster"})
 
     block_m: int
     warp_m: int
@@ -58,3 +61,4 @@ class MmaConfig(KernelConfig):
     weights_first: bool
     min_ctas: int
     trigger: str = "start"
+    cluster: bool = False

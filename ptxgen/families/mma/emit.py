@@ -105,6 +105,7 @@ def plan(shape: Shape, arch: ArchSpec) -> LaunchPlan:
         n_tiles=shape.n_tiles,
         split_k=shape.config.split_k,
         pdl=arch.has_pdl,
+        cluster_k=shape.config.split_k if shape.config.cluster else 1,
     )
 
 
@@ -204,8 +205,11 @@ def _shared_instructions(shape: Shape, arch: ArchSpec) -> list[Instruction]:
 
 def _kernel(shape: Shape, arch: ArchSpec, parts: KernelParts) -> str:
     trigger = trigger_calls(shape, arch)
+    config = shape.config
+    cluster = "__cluster_dims__(1, 1, SPLIT_K) " if config.cluster else ""
+    workspace = config.split_k > 1 and not config.cluster
     return f"""\
-extern "C" __global__ void __launch_bounds__(THREADS, {shape.config.min_ctas})
+extern "C" __global__ void {cluster}__launch_bounds__(THREADS, {config.min_ctas})
 {ENTRY}(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
               const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
               int m, long long ldx, long long ldy) {{
@@ -214,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {shape.config.min_ctas})
   const u8* packed = (const u8*)packed_arg;
 {"  const u8* bias = (const u8*)bias_arg;" if shape.problem.bias else ""}
   u8* y = (u8*)y_arg;
-{"  u8* workspace = (u8*)workspace_arg;" if shape.config.split_k > 1 else ""}
+{"  u8* workspace = (u8*)workspace_arg;" if workspace else ""}
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const int warp_k = warp % WARPS_K, warp_n = warp / WARPS_K % WARPS_N, warp_m = warp / (WARPS_K * WARPS_N);
 {parts.raster}  const int m_first = m_tile * BLOCK_M;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ptxgen.families.mma import cluster_reduction
 from ptxgen.families.mma.shape import RED_PAD, Shape
 from ptxgen.ptx import global_memory, packed16
 from ptxgen.ptx.instruction import Instruction
@@ -16,7 +17,9 @@ def instructions(shape: Shape) -> list[Instruction]:
         used.append(global_memory.ld_global_nc_v2())
     if shape.problem.whole_k or shape.problem.bias or shape.config.scale_on == "accumulators":
         used.append(packed16.unpack_to_float(shape.problem.dtype))
-    if shape.config.split_k > 1:
+    if shape.config.cluster:
+        used += cluster_reduction.instructions()
+    elif shape.config.split_k > 1:
         used += [
             global_memory.st_partial(),
             global_memory.ld_partial(),
@@ -27,9 +30,14 @@ def instructions(shape: Shape) -> list[Instruction]:
 
 def epilogue(shape: Shape) -> str:
     """The whole tail of the kernel."""
-    parts = [_whole_k_scale(shape), _to_shared(shape), _store_lambda(shape)]
-    parts.append(_split_reduction() if shape.config.split_k > 1 else _direct_store())
+    parts = [_whole_k_scale(shape), _to_shared(shape), _store_lambda(shape), _reduction(shape)]
     return "\n".join(part for part in parts if part)
+
+
+def _reduction(shape: Shape) -> str:
+    if shape.config.cluster:
+        return cluster_reduction.cluster_reduction(shape)
+    return _split_reduction() if shape.config.split_k > 1 else _direct_store()
 
 
 def _whole_k_scale(shape: Shape) -> str:
@@ -69,17 +77,22 @@ def _to_shared(shape: Shape) -> str:
         const int feature = {shape.row_block_text} * 16 + lane / 4 + i / 2 * 8;
         {guard}tile[(warp_k * BLOCK_M + token) * TILE_ROW + feature] = acc[rb][t][i];
       }}
+{"" if shape.config.cluster and shape.config.warps_k == 1 else _sum_over_warps()}"""
+
+
+def _sum_over_warps() -> str:
+    return """\
   __syncthreads();
 
-  auto sum_over_warps = [&](int token, int feature) {{
+  auto sum_over_warps = [&](int token, int feature) {
     float4 sum = *(const float4*)&tile[token * TILE_ROW + feature];
 #pragma unroll
-    for (int w = 1; w < WARPS_K; ++w) {{
+    for (int w = 1; w < WARPS_K; ++w) {
       const float4 v = *(const float4*)&tile[(w * BLOCK_M + token) * TILE_ROW + feature];
       sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-    }}
+    }
     return sum;
-  }};
+  };
 """
 
 

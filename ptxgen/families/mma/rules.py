@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec
 from ptxgen.families.mma.config import KNOBS, MmaConfig
-from ptxgen.families.mma.shape import Shape
+from ptxgen.families.mma.shape import Shape, TiledConfig
 from ptxgen.problem import Problem
 from ptxgen.weights.layout import BLOCK_K
 
@@ -15,6 +15,9 @@ MAX_ACCUMULATORS = 112
 
 MAX_GRID_Y = 65535
 
+MAX_CLUSTER = 8
+"""Most CTAs of a cluster that every device with clusters runs (CUDA C Programming Guide)."""
+
 
 def violations(problem: Problem, config: MmaConfig, arch: ArchSpec) -> list[str]:
     """Why the config is illegal for the problem on the arch; empty where it is legal."""
@@ -22,7 +25,11 @@ def violations(problem: Problem, config: MmaConfig, arch: ArchSpec) -> list[str]
     if found:
         return found
     shape = Shape(problem, config)
-    return [*_split_violations(shape), *resource_violations(shape, arch)]
+    return [
+        *_split_violations(shape),
+        *cluster_violations(config, arch),
+        *resource_violations(shape, arch),
+    ]
 
 
 def _choice_violations(config: MmaConfig) -> Iterator[str]:
@@ -58,6 +65,19 @@ def _split_violations(shape: Shape) -> Iterator[str]:
         yield f"{shape.x_chunks} activation chunks do not share out over {shape.x_threads} threads"
     if problem.whole_k and config.scale_on != "accumulators":
         yield "a scale of the whole K is applied once, to the accumulators"
+
+
+def cluster_violations(config: TiledConfig, arch: ArchSpec) -> Iterator[str]:
+    """Why the CTAs that split K cannot form a cluster, where they are asked to."""
+    if not config.cluster:
+        return
+    if not arch.has_clusters:
+        yield f"cluster needs sm_90 or sm_90a; {arch.name} has no clusters"
+    if not 2 <= config.split_k <= MAX_CLUSTER:
+        yield (
+            f"cluster joins the CTAs that split K, 2 to {MAX_CLUSTER} of them, "
+            f"not split_k = {config.split_k}"
+        )
 
 
 def resource_violations(

@@ -17,6 +17,9 @@ MIN_WARPS, MAX_WARPS = 4, 16
 
 # What follows prunes by measurement: an H200, 2026-11-29, some 8,000 configs over seven layers, cold L2
 # (docs/kernel-log.md). A choice is left out where its best config lost 5 % or more in every cell.
+CLUSTER_MIN_M = 5
+"""Below, a cluster that splits K gained nothing on an H200 (2026-11-29)."""
+
 DECODE_MAX_M = 16
 SKINNY_MAX_M = 64
 
@@ -84,6 +87,8 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[MmaConfig]:
     regime = DECODE if m <= DECODE_MAX_M else SKINNY if m <= SKINNY_MAX_M else WIDE
     if problem.whole_k:
         regime = {**regime, "scale_on": ("accumulators",)}
+    clusters = (False, True) if arch.has_clusters and m >= CLUSTER_MIN_M else (False,)
+    regime = {**regime, "cluster": clusters}
     names = tuple(regime)
     for block_m in block_m_choices(m):
         for values in product(*regime.values()):
@@ -99,6 +104,8 @@ def _from_regime(block_m: int, choice: dict[str, Any]) -> MmaConfig | None:
         return None
     if choice["trigger"] != "start" and not choice["weights_first"]:
         return None  # a late trigger only matters in a chain, where weights come first
+    if choice["cluster"] and choice["split_k"] == 1:
+        return None
     return MmaConfig(
         block_m=block_m,
         warp_m=block_m // choice["warps_m"],
@@ -112,6 +119,7 @@ def _from_regime(block_m: int, choice: dict[str, Any]) -> MmaConfig | None:
         weights_first=choice["weights_first"],
         min_ctas=choice["min_ctas"],
         trigger=choice["trigger"],
+        cluster=choice["cluster"],
     )
 
 

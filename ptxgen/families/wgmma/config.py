@@ -17,6 +17,7 @@ KNOBS: dict[str, tuple[Scalar, ...]] = {
     "weights_first": (False, True),
     "min_ctas": (1, 2),
     "raster": (1, 4, 8, 16),
+    "cluster": (False, True),
 }
 
 WARPGROUP_WARPS = 4
@@ -31,14 +32,16 @@ class WgmmaConfig(KernelConfig):
         block_n: output features of a CTA's tile.
         warpgroups: warpgroups of a CTA, which share out the features, 64 or 128 each.
         num_stages: slots of the cp.async ring. One of them is always held by the wgmma in flight.
-        split_k: CTAs that split K; they reduce in FP32 through the workspace.
+        split_k: CTAs that split K; they reduce in FP32 through the workspace, or as a cluster.
         weights_first: as in the mma family.
         min_ctas: CTAs per SM that the register allocation must allow.
         raster: tiles along M that are worked on together: with 1 all of them come before the next
             tile along N, otherwise groups of so many, so that what a wave reads fits into L2.
+        cluster: as in the mma family.
     """
 
     family: ClassVar[str] = "wgmma"
+    young_knobs: ClassVar[frozenset[str]] = frozenset({"cluster"})
 
     block_m: int
     block_n: int
@@ -48,6 +51,7 @@ class WgmmaConfig(KernelConfig):
     weights_first: bool
     min_ctas: int
     raster: int = 1
+    cluster: bool = False
 
     # What the parts shared with the mma family ask of a config.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptxgen.arch import ArchSpec
-from ptxgen.families.mma.rules import MAX_GRID_Y, resource_violations
+from ptxgen.families.mma.rules import MAX_GRID_Y, cluster_violations, resource_violations
 from ptxgen.families.wgmma.config import KNOBS, WgmmaConfig
 from ptxgen.families.wgmma.shape import WgmmaShape
 from ptxgen.problem import Problem
@@ -20,7 +20,11 @@ def violations(problem: Problem, config: WgmmaConfig, arch: ArchSpec) -> list[st
     if found:
         return found
     shape = WgmmaShape(problem, config)
-    return [*_shape_violations(shape), *resource_violations(shape, arch, MAX_ACCUMULATORS)]
+    return [
+        *_shape_violations(shape),
+        *cluster_violations(config, arch),
+        *resource_violations(shape, arch, MAX_ACCUMULATORS),
+    ]
 
 
 def _choice_violations(config: WgmmaConfig, arch: ArchSpec) -> Iterator[str]:

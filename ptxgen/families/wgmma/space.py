@@ -15,6 +15,9 @@ from ptxgen.problem import Problem
 MIN_M = 17
 """Up to 16 tokens mma.sync is the faster one in every cell (H200, 2026-11-29)."""
 
+CLUSTER_SPLITS = (2, 4, 8)
+"""Splits that are also tried as a cluster: other sizes leave more SMs of a GPC idle."""
+
 
 def block_m_choices(m: int) -> tuple[int, ...]:
     """Tiles of tokens worth trying: the one that covers the batch, and those of half its size."""
@@ -75,5 +78,7 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaConfig
     knobs = {**KNOBS, "block_m": block_ms, "weights_first": (False,), "raster": rasters}
     for values in product(*knobs.values()):
         config = WgmmaConfig.from_knobs(dict(zip(knobs, values, strict=True)))
+        if config.cluster and config.split_k not in CLUSTER_SPLITS:
+            continue
         if not violations(problem, config, arch):
             yield config

@@ -34,6 +34,11 @@ CASES = {
         ),
         "sm_80",
     ),
+    "mma_cluster_fp16_sym_sm90a": (
+        Problem(4096, 4096),
+        replace(CONFIG, block_n=32, warp_n=32, block_k=512, warps_k=4, split_k=4, cluster=True),
+        "sm_90a",
+    ),
     "mma_whole_k_fp16_int_sm89": (
         Problem(4096, 4096, 4096, "fp16", "int"),
         replace(CONFIG, block_m=2, warp_m=2, block_k=512, warps_k=2, num_stages=4),
