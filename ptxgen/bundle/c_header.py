@@ -108,6 +108,7 @@ def _bucket_row(symbol: str, bucket: Bucket) -> str:
         plan.n_tiles,
         plan.split_k,
         int(plan.pdl),
+        plan.cluster_k,
         bucket.self_test_m,
     )
     return f"    {{{', '.join(map(str, numbers))}, {symbol}_m{bucket.m_max}}}"

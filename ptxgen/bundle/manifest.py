@@ -272,7 +272,14 @@ def _plan(fields: Fields, problem: Problem) -> LaunchPlan:
         fields.integer(name, least=1)
     fields.integer("smem_bytes")
     fields.flag("pdl")
+    if "cluster_k" in fields.data:  # younger than some bundles
+        fields.integer("cluster_k", least=1)
     plan: LaunchPlan = _rebuilt(fields.path, LaunchPlan.from_dict, fields)
+    if plan.cluster_k not in (1, plan.split_k):
+        raise BundleError(
+            f"{fields.path} has clusters of {plan.cluster_k} CTAs where {plan.split_k} split K. "
+            f"{REFUSED}"
+        )
     if plan.n_tiles != -(-problem.n // plan.block_n):
         raise BundleError(
             f"{fields.path} has {plan.n_tiles} tiles of {plan.block_n} for N = {problem.n}. "

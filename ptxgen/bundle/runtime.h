@@ -55,6 +55,7 @@ typedef struct ptxtune_bucket {
     int n_tiles;
     int split_k;
     int pdl;
+    int cluster_k; /* above 1 CTAs reduce in a cluster, which the cubin states, not in a workspace */
     int self_test_m;
     const uint64_t *cubin; /* 64-bit words, so that the image is aligned */
 } ptxtune_bucket;
@@ -337,14 +338,18 @@ static inline int64_t ptxtune_tiles(const ptxtune_bucket *bucket, int m) {
     return ptxtune_m_tiles(bucket, m) * bucket->n_tiles;
 }
 
+static inline int ptxtune_has_workspace(const ptxtune_bucket *bucket, int m) {
+    return bucket->split_k > 1 && bucket->cluster_k == 1 && m > 0;
+}
+
 static inline size_t ptxtune_counter_bytes(const ptxtune_bucket *bucket, int m) {
-    if (bucket->split_k == 1 || m <= 0) return 0;
+    if (!ptxtune_has_workspace(bucket, m)) return 0;
     return ((size_t)ptxtune_tiles(bucket, m) * 4 + PTXTUNE_WORKSPACE_ALIGN - 1) /
            PTXTUNE_WORKSPACE_ALIGN * PTXTUNE_WORKSPACE_ALIGN;
 }
 
 static inline size_t ptxtune_partial_bytes(const ptxtune_bucket *bucket, int m) {
-    if (bucket->split_k == 1 || m <= 0) return 0;
+    if (!ptxtune_has_workspace(bucket, m)) return 0;
     return (size_t)ptxtune_tiles(bucket, m) * (size_t)bucket->split_k * (size_t)bucket->block_m *
            (size_t)bucket->block_n * 4;
 }

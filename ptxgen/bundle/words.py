@@ -23,14 +23,17 @@ LAUNCH: dict[str, Any] = {
     "divisions round down. Where smem_bytes is above 48 KiB, first set "
     "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the function to it. Where pdl is true, the "
     "launch may carry CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel then loads "
-    "weights while its predecessor still runs, and waits for it before it touches x.",
+    "weights while its predecessor still runs, and waits for it before it touches x. Where "
+    "cluster_k is above 1, the cubin itself states clusters of (1, 1, cluster_k) CTAs: no launch "
+    "attribute is needed for them.",
     "grid": ["(m + block_m - 1) / block_m", "n_tiles", "split_k"],
     "block": ["threads", "1", "1"],
     "dynamic_shared_memory_bytes": "smem_bytes",
 }
 
 WORKSPACE: dict[str, Any] = {
-    "words": "Needed only where split_k > 1: one uint32 counter for each tile (grid x * grid y), "
+    "words": "Needed only where split_k > 1 and cluster_k is 1 (the CTAs of a cluster reduce in "
+    "their shared memory): one uint32 counter for each tile (grid x * grid y), "
     f"padded to {COUNTER_ALIGN} bytes, then split_k FP32 partial tiles of block_m * block_n for "
     "each. Zero the counters once before the first launch; every launch leaves them zero. One "
     "workspace must not be used by two launches at once. A workspace that serves several m keeps "

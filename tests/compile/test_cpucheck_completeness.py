@@ -32,12 +32,12 @@ def enumerated() -> set[Pair]:
     """Pairs of every legal tile with the least demanding rest, and with one or two more knobs.
 
     The knobs outside the tile only ever demand more (memory, registers, stages of K), so a pair
-    that is legal at all is legal with the others at their least.
+    that is legal at all is legal with the others at their least; a cluster has at least two CTAs.
     """
     problem, arch = Problem(256, 16 * 1024), ARCHS["sm_90a"]
     others = [name for name in KNOBS if name not in TILE]
     rest = [
-        {**dict(zip(some, values, strict=True))}
+        {**({"split_k": 2} if "cluster" in some else {}), **dict(zip(some, values, strict=True))}
         for count in (0, 1, 2)
         for some in combinations(others, count)
         for values in product(*(KNOBS[name] for name in some))
@@ -79,7 +79,8 @@ def test_every_value_of_every_knob_meets_every_kind_of_problem(cases: tuple[Case
             assert {case.problem.dtype for case in met} == {"fp16", "bf16"}
             assert {case.problem.zero for case in met} == {"sym", "int"}
             assert {case.problem.bias for case in met} == {False, True}
-            assert {case.arch.name for case in met} == {"sm_80", "sm_90a"}
+            archs = {"sm_90a"} if (name, value) == ("cluster", True) else {"sm_80", "sm_90a"}
+            assert {case.arch.name for case in met} == archs
             groups = {0 if case.problem.whole_k else case.problem.group_size for case in met}
             assert groups >= {32, 64, 128}
             assert (0 in groups) != ((name, value) == ("scale_on", "weights"))

@@ -43,7 +43,11 @@ def plan(
 def bucket(
     problem: Problem, m_max: int, made: LaunchPlan, predicted: bool = False, arch: str = "sm_90"
 ) -> BucketSpec:
-    """A bucket whose cubin only the fake driver can run; it carries its tile (see fake_cuda.c)."""
+    """A bucket whose cubin only the fake driver can run (see fake_cuda.c).
+
+    The cubin carries its tile where split K is to use the workspace.
+    """
+    tile = b"FAKE%d %d " % (made.block_m, made.block_n) if made.cluster_k == 1 else b""
     config = MmaConfig(
         block_m=made.block_m,
         warp_m=made.block_m,
@@ -56,13 +60,14 @@ def bucket(
         scale_on="weights",
         weights_first=False,
         min_ctas=1,
+        cluster=made.cluster_k > 1,
     )
     return BucketSpec(
         m_max=m_max,
         config=config,
         source=KernelSource(f"// kernel of bucket {m_max}\n", arch, made),
         ptx=f"// ptx of bucket {m_max}\n",
-        cubin=b"\x7fELFFAKE%d %d " % (made.block_m, made.block_n) + bytes(40),
+        cubin=b"\x7fELF" + tile + bytes(40),
         resources=Resources(40, 0, made.smem_bytes, 12.5),
         measurement=Measurement(
             m=m_max,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
+import bundle_helpers
 import pytest
 from bundle_helpers import FakeDriver, compiled, run, small_bundle
 
 from ptxgen.bundle.manifest import Manifest
 from ptxgen.bundle.verify import verify
+from ptxgen.bundle.write import write_bundle
 from ptxgen.problem import Problem
 from ptxgen.weights.layout import packed_layout
 
@@ -108,6 +111,33 @@ def test_two_bundles_in_one_program(tmp_path: Path, fake_driver: FakeDriver) -> 
     code, output = run(program, fake_driver.environment(PROBLEM))
     assert code == 0, output
     assert fake_driver.calls("retain") == ["retain 0", "retain 1"]
+
+
+def cluster_bundle(folder: Path) -> Path:
+    """Split K through the workspace up to 8 tokens, over clusters above."""
+    through = bundle_helpers.plan(PROBLEM, 8, 32, 2)
+    cluster = replace(bundle_helpers.plan(PROBLEM, 16, 64, 4), cluster_k=4)
+    plans = {8: through, 64: cluster}
+    buckets = [bundle_helpers.bucket(PROBLEM, m_max, made) for m_max, made in plans.items()]
+    return write_bundle(folder, bundle_helpers.spec(PROBLEM, buckets))
+
+
+def test_clusters_are_launched_as_any_grid_and_take_no_workspace(
+    tmp_path: Path, fake_driver: FakeDriver
+) -> None:
+    folder = cluster_bundle(tmp_path / "bundle")
+    manifest = verify(folder)
+    assert [bucket.plan.cluster_k for bucket in manifest.buckets] == [1, 4]
+    code, output = run(example(folder), fake_driver.environment(PROBLEM), str(folder))
+    assert code == 0, output
+    grids = {launch["kernel"]: launch["grid"] for launch in fake_driver.launches()}
+    assert grids[1] == (-(-manifest.buckets[1].self_test_m // 16), 3, 4)
+    answers = c_answers(folder, 70)
+    for m in range(71):
+        counters, workspace = (int(word) for word in answers[m][2:])
+        tiles = -(-m // 8) * 5
+        assert counters == (256 if 0 < m <= 8 else 0)
+        assert workspace == (256 + tiles * 2 * 8 * 32 * 4 if 0 < m <= 8 else 0)
 
 
 DISPATCH_SOURCE = """\

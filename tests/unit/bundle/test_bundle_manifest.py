@@ -60,6 +60,11 @@ def test_a_damaged_proof_is_refused(text: str, proof: object) -> None:
         Manifest.from_json(changed)
 
 
+def test_a_bundle_from_before_clusters_reads_as_one_without(text: str) -> None:
+    older = signed(text, lambda d: [b["plan"].pop("cluster_k") for b in d["buckets"]])
+    assert Manifest.from_json(older).buckets == Manifest.from_json(text).buckets
+
+
 def test_signing_alone_changes_nothing(text: str) -> None:
     assert Manifest.from_json(signed(text, lambda d: None)) == Manifest.from_json(text)
 
@@ -79,6 +84,8 @@ def test_signing_alone_changes_nothing(text: str) -> None:
         (lambda d: d["buckets"][0]["plan"].pop("pdl"), "plan has no field 'pdl'"),
         (lambda d: d["buckets"][0]["plan"].update(pdl=1), "plan.pdl = 1 must be true or false"),
         (lambda d: d["buckets"][0]["plan"].update(split_k=0), "split_k = 0 must be at least 1"),
+        (lambda d: d["buckets"][0]["plan"].update(cluster_k=0), "cluster_k = 0 must be at least 1"),
+        (lambda d: d["buckets"][0]["plan"].update(cluster_k=3), "clusters of 3 CTAs where 2 split"),
         (lambda d: d["buckets"][0]["plan"].update(threads="x"), "threads = 'x' must be an integer"),
         (lambda d: d["buckets"][0]["plan"].update(block_m=-8), "block_m = -8 must be at least 1"),
         (lambda d: d["buckets"][0]["files"].pop("ptx"), "files names ['cu', 'cubin']"),
