@@ -92,17 +92,20 @@ class Clocks:
             return None
         return frozenset(int(process.pid) for process in found)
 
-    def learn_own(self, before: frozenset[int] | None) -> None:
-        """Finds this process in the list by what a CUDA context of its own added to it.
+    def learn_own(self, before: frozenset[int] | None, pid: int | None = None) -> None:
+        """Finds a process of ours in the list by what a CUDA context of its own added to it.
 
         In a container NVML may name processes as the host does, so that os.getpid() is not among
-        them. Where several appeared at once, none is taken for this one.
+        them. Where several appeared at once, none is taken for ours.
 
         Args:
             before: compute_pids() before the context was made.
+            pid: of the process; None for this one.
         """
+        own = os.getpid() if pid is None else pid
+        self._own.add(own)
         now = self.compute_pids()
-        if before is None or now is None or os.getpid() in now:
+        if before is None or now is None or own in now:
             return
         appeared = now - before
         if len(appeared) == 1:

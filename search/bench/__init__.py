@@ -1,0 +1,1 @@
+"""ptxtune bench: our kernels beside other packages', checked and timed alike."""

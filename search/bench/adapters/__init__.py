@@ -1,0 +1,1 @@
+"""One file a contender: how it packs a layer, and how it is called."""
