@@ -106,6 +106,14 @@ class MbarrierError(KernelFaultError):
     """An mbarrier used where there is none, or beyond its counts."""
 
 
+class BarrierError(KernelFaultError):
+    """A barrier number or thread count that does not exist, or that the warps do not agree on."""
+
+
+class TensorMapError(KernelFaultError):
+    """A tensor copy or prefetch whose address holds no tensor map."""
+
+
 class DeadlockError(KernelFaultError):
     """Every warp waits for another."""
 

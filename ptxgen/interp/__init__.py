@@ -21,6 +21,7 @@ from ptxgen.interp.api import (
 from ptxgen.interp.global_memory import GlobalMemory
 from ptxgen.interp.machine import run
 from ptxgen.interp.program import Program, load_program
+from ptxgen.interp.tensor_maps import encode_map
 
 __all__ = [
     "POLICIES",
@@ -35,6 +36,7 @@ __all__ = [
     "RunReport",
     "Schedule",
     "SharedAccess",
+    "encode_map",
     "load_program",
     "run",
 ]

@@ -38,14 +38,15 @@ class Launch:
         grid: CTAs in x, y, z.
         block: threads of a CTA in x, y, z.
         smem_bytes: dynamic shared memory of a CTA.
-        args: kernel arguments in order, all ints: pointers as GlobalMemory addresses.
+        args: kernel arguments in order: ints, pointers as GlobalMemory addresses; bytes for a
+            structure by value, such as encode_map's of a tensor map.
         cluster: CTAs of a cluster in x, y, z; they run together.
     """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     smem_bytes: int
-    args: tuple[int, ...]
+    args: tuple[int | bytes, ...]
     cluster: tuple[int, int, int] = (1, 1, 1)
 
 
@@ -67,7 +68,7 @@ class Access:
     """Who touched shared memory.
 
     Attributes:
-        kind: "read", "write" or "copy" (a cp.async or a cp.async.bulk that was not waited for).
+        kind: "read", "write" or "copy" (an asynchronous copy that was not waited for).
         warp: warp of the CTA.
         ptx_line: line of the PTX text, from 1.
         source_line: line of the CUDA text (PTX compiled with -lineinfo), or 0.

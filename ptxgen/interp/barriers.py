@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ptxgen.errors import BarrierError
+from ptxgen.interp.registers import LANES
+
 if TYPE_CHECKING:
     from ptxgen.interp.cta import Cta
     from ptxgen.interp.warp import Warp
+
+COUNT = 16
+"""Barriers of a CTA."""
 
 
 @dataclass(slots=True)
@@ -24,6 +31,15 @@ class _Barrier:
     waiters: list[Warp] = field(default_factory=list)
 
 
+def check_barrier(which: int, threads: Sequence[int]) -> None:
+    """Raises BarrierError for a number or a count of threads, where given, that cannot be."""
+    if which >= COUNT or any(count % LANES or not count for count in threads):
+        raise BarrierError(
+            f"barrier {which} of {', '.join(map(str, threads)) or 'all'} threads: a barrier is "
+            f"0 .. {COUNT - 1}, and counts whole warps of {LANES}."
+        )
+
+
 class Barriers:
     """Barriers by number; expected 0 means every warp that has not ended."""
 
@@ -32,11 +48,21 @@ class Barriers:
         self._open: dict[int, _Barrier] = {}
 
     def arrive(self, warp: Warp, which: int, expected: int, waits: bool) -> None:
-        """A warp arrives, and waits unless the barrier is complete by that."""
+        """A warp arrives, and waits unless the barrier is complete by that.
+
+        Raises:
+            BarrierError: the warps that arrived before expect another number of warps.
+        """
         found = self._open.get(which)
         if found is None:
             zeros = np.zeros(self._cta.agent_count, dtype=np.int32)
             found = self._open[which] = _Barrier(zeros, zeros.copy(), expected)
+        everyone = self._cta.warp_count
+        if (found.expected or everyone) != (expected or everyone):
+            raise BarrierError(
+                f"barrier {which} was told {found.expected} warps by one and {expected} by another "
+                f"(0: all of the CTA)."
+            )
         found.arrived += 1
         np.maximum(found.clock, warp.clock, out=found.clock)
         np.maximum(found.proxy, warp.proxy, out=found.proxy)

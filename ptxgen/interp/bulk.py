@@ -15,10 +15,10 @@ from ptxgen.errors import (
     MisalignedError,
     UninitializedError,
 )
-from ptxgen.interp.decode import Decoder
+from ptxgen.interp.decode import Decode, Decoder
 from ptxgen.interp.mbarrier_ops import each
 from ptxgen.interp.mbarriers import Mbarrier
-from ptxgen.interp.ops import Op
+from ptxgen.interp.ops import Op, pure
 from ptxgen.interp.registers import LANES, Lanes
 from ptxgen.interp.transfers import address_of
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ROW = 16
 """Addresses and sizes are multiples of it."""
+POLICY = 0x6C32_706F_6C69_6379
+"""What createpolicy gives; opaque by the PTX ISA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,15 @@ def bulk_copy(d: Decoder) -> Op:
     raise d.fail("this form is not known")
 
 
+def create_policy(d: Decoder) -> Op:
+    """createpolicy.fractional: where to keep a copy in L2, which changes no value."""
+    if d.modifiers[:1] != ("fractional",) or d.kind != "b64":
+        raise d.fail("only createpolicy.fractional is known")
+    d.count(1, 2)
+    dst = d.dst(0, 64)
+    return pure(d.statement, "alu", [dst], [], lambda _: np.full(LANES, POLICY, dtype=np.uint64))
+
+
 def _load(d: Decoder, form: tuple[str, ...]) -> Op:
     if form[:2] != ("global", "mbarrier::complete_tx::bytes") or form[2:] not in (
         (),
@@ -203,3 +214,6 @@ def _rows(nbytes: int) -> int:
 def _addresses(first: int, rows: int) -> Lanes:
     found: Lanes = np.uint64(first) + np.arange(rows, dtype=np.uint64) * np.uint64(ROW)
     return found
+
+
+POLICIES: dict[str, Decode] = {"createpolicy": create_policy}

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyptx.ir import nodes
 
+from ptxgen.errors import BarrierError
+from ptxgen.interp.barriers import check_barrier
 from ptxgen.interp.decode import Decode, Decoder
 from ptxgen.interp.ops import Op
+from ptxgen.interp.parse import Entry
 from ptxgen.interp.registers import LANES, Lanes
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 FULL_MASK = (1 << LANES) - 1
 
 
-def branch(labels: dict[str, int]) -> Decode:
+def branch(entry: Entry) -> Decode:
     """bra to a label of the entry."""
 
     def decode(d: Decoder) -> Op:
@@ -27,9 +30,9 @@ def branch(labels: dict[str, int]) -> Decode:
             raise d.fail("only bra{.uni} is known")
         operand = d.operands[0]
         name = operand.name if isinstance(operand, nodes.LabelOperand) else ""
-        if name not in labels:
+        target = entry.target(name, d.statement.scope)
+        if target is None:
             raise d.fail(f"{name!r} is no label")
-        target = labels[name]
         return Op(d.statement, "control", lambda warp, mask: warp.branch(target, mask))
 
     return decode
@@ -52,15 +55,24 @@ def barrier(d: Decoder) -> Op:
         raise d.fail("only bar.sync, bar.arrive and bar.warp.sync are known")
     waits = form == ("sync",)
     d.count(*((1, 2) if waits else (2,)))
-    which, threads = d.number(0), d.number(1) if len(d.operands) > 1 else 0
-    if threads % LANES or which > 15:
-        raise d.fail("a barrier is 0 .. 15, and counts whole warps")
+    operands = [d.src(index, "b32") for index in range(len(d.operands))]
 
     def effect(warp: Warp, mask: Lanes | None) -> None:
         warp.require_converged(mask)
-        warp.cta.barriers.arrive(warp, which, threads // LANES, waits)
+        which, *threads = (_common(warp, slot, mask) for slot in operands)
+        check_barrier(which, threads)
+        warp.cta.barriers.arrive(warp, which, threads[0] // LANES if threads else 0, waits)
 
     return Op(d.statement, "control", effect)
+
+
+def _common(warp: Warp, slot: int, mask: Lanes | None) -> int:
+    """The value that all active lanes have. Raises BarrierError, UninitializedError."""
+    warp.require_clean(slot, mask, "a barrier")
+    values = np.unique(warp.registers[slot][warp.active(mask)])
+    if len(values) > 1:
+        raise BarrierError(f"the lanes of a warp name different barriers or counts: {values}.")
+    return int(values[0])
 
 
 def _cluster_barrier(d: Decoder) -> Op:

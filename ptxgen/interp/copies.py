@@ -12,6 +12,7 @@ from ptxgen.interp.bulk import bulk_copy
 from ptxgen.interp.decode import Decode, Decoder
 from ptxgen.interp.ops import Op
 from ptxgen.interp.registers import LANES, Lanes
+from ptxgen.interp.tensor_copies import tensor_copy
 from ptxgen.interp.transfers import Address, address_of, shared_addresses
 
 if TYPE_CHECKING:
@@ -62,9 +63,11 @@ class CopyQueue:
 
 
 def copy_async(d: Decoder) -> Op:
-    """cp.async and its groups, or cp.async.bulk; no cache policy, no ignore-src predicate."""
+    """cp.async, its groups, or cp.async.bulk{.tensor}; no cache policy, no ignore-src predicate."""
     if d.modifiers[:1] != ("async",):
         raise d.fail("only cp.async is known")
+    if d.modifiers[1:3] == ("bulk", "tensor"):
+        return tensor_copy(d)
     if d.modifiers[1:2] == ("bulk",):
         return bulk_copy(d)
     rest = d.modifiers[1:]

@@ -14,7 +14,9 @@ from ptxgen.interp.barriers import Barriers
 from ptxgen.interp.bulk import BulkLoads
 from ptxgen.interp.global_memory import GlobalMemory
 from ptxgen.interp.mbarriers import AGENTS, Mbarriers
+from ptxgen.interp.parameters import Parameters
 from ptxgen.interp.program import Program
+from ptxgen.interp.register_moves import require_whole_warpgroups
 from ptxgen.interp.registers import (
     CLUSTER_RANK,
     CLUSTER_SIZE,
@@ -60,6 +62,7 @@ class Cta:
         barriers: its named barriers.
         mbarriers: its mbarrier objects.
         loads: its cp.async.bulk to shared memory that are in flight.
+        parameters: arguments that are structures.
         hits: executions by PC, of instructions run singly.
         block_hits: executions by first PC, of whole blocks of pure instructions.
     """
@@ -97,6 +100,7 @@ class Cta:
         self.barriers = Barriers(self)
         self.mbarriers = Mbarriers(self)
         self.loads = BulkLoads(self)
+        self.parameters = Parameters(program.registers.structures, launch.args)
         self.warps = [
             Warp(self, index, self._registers(launch, index), _live(threads, index))
             for index in range(self.warp_count)
@@ -107,8 +111,15 @@ class Cta:
         return all(warp.done for warp in self.warps)
 
     def warp_done(self, warp: Warp) -> None:
-        """Told by a warp that ends. Raises InFlightError where copies are not complete."""
+        """Told by a warp that ends.
+
+        Raises:
+            InFlightError: copies are not complete.
+            DivergenceError: registers were moved by a part of a warpgroup.
+        """
         warp.stores.require_none()
+        if self.done:
+            require_whole_warpgroups(self.warps)
         if self.done and self.loads.flying:
             raise InFlightError("the CTA ended before bulk copies to its shared memory did.")
         self.barriers.warp_ended()
@@ -168,10 +179,11 @@ class Cta:
         registers = list(program.registers.template)
         for name, slot in program.registers.specials.items():
             registers[slot] = self._special(name, launch, warp)
-        for slot, value in zip(program.registers.params, launch.args, strict=True):
-            dtype = registers[slot].dtype
-            bits = dtype.itemsize * 8
-            registers[slot] = np.full(LANES, value & ((1 << bits) - 1), dtype=dtype)
+        for param, value in zip(program.registers.params, launch.args, strict=True):
+            if param is not None and isinstance(value, int):
+                dtype = registers[param].dtype
+                full = (1 << dtype.itemsize * 8) - 1
+                registers[param] = np.full(LANES, value & full, dtype=dtype)
         for (name, bits), slot in program.registers.symbols.items():
             address = SHARED_BASE + program.shared_offsets[name]
             registers[slot] = np.full(LANES, address, dtype=DTYPES[bits])

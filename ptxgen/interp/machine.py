@@ -47,6 +47,9 @@ def run(
         raise ValueError(
             f"the kernel takes {len(program.registers.params)} arguments, not {len(launch.args)}"
         )
+    for slot, arg in zip(program.registers.params, launch.args, strict=True):
+        if slot is not None and isinstance(arg, bytes):
+            raise ValueError("bytes were passed for a parameter that is no structure")
     check_cluster(launch)
     tally = Tally(options, [0] * len(program.ops), [0] * len(program.ops))
     try:

@@ -12,11 +12,13 @@ from ptxgen.interp.decode import Decode, Decoder
 from ptxgen.interp.floating import is_float
 from ptxgen.interp.integer import SIGNED
 from ptxgen.interp.ops import Op, pure
+from ptxgen.interp.parameters import PARAM_WINDOW
 from ptxgen.interp.registers import DTYPES, Lanes, type_bits
 from ptxgen.interp.rounding import canonical_f32, from_f16, to_bf16, to_f16
 
 SHARED_WINDOW = 0x7E00_0000_0000
 """Generic address of shared address 0."""
+_WINDOWS = {"shared": SHARED_WINDOW, "global": 0, "param": PARAM_WINDOW}
 
 Convert = Callable[[Lanes], Lanes]
 
@@ -69,13 +71,13 @@ def select(d: Decoder) -> Op:
 
 
 def convert_address(d: Decoder) -> Op:
-    """cvta between the shared window, global memory and generic addresses."""
+    """cvta between the shared and parameter windows, global memory and generic addresses."""
     space = d.modifiers[-2] if len(d.modifiers) > 1 else ""
-    if d.kind != "u64" or space not in ("shared", "global") or len(d.modifiers) > 3:
-        raise d.fail("only cvta{.to}.{shared,global}.u64 is known")
+    if d.kind != "u64" or space not in _WINDOWS or len(d.modifiers) > 3:
+        raise d.fail("only cvta{.to}.{shared,global,param}.u64 is known")
     d.count(2)
     dst, a = d.dst(0, 64), d.src(1, "u64")
-    offset = np.uint64(SHARED_WINDOW if space == "shared" else 0)
+    offset = np.uint64(_WINDOWS[space])
     if d.modifiers[0] == "to":
         return pure(d.statement, "alu", [dst], [a], lambda r: r[a] - offset)
     return pure(d.statement, "alu", [dst], [a], lambda r: r[a] + offset)

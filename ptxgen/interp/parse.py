@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pyptx.ir import nodes
 from pyptx.parser import parse
@@ -60,23 +60,40 @@ class Variable:
     align: int
 
 
+class Param(NamedTuple):
+    """A parameter: its name and type, and for a structure its bytes and alignment (else 0)."""
+
+    name: str
+    kind: str
+    nbytes: int = 0
+    align: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A kernel.
 
     Attributes:
         statements: instructions in order.
-        labels: label -> index of the statement that follows it.
+        labels: (scope, label) -> index of the statement that follows it.
         scopes: per scope its parent (-1: none) and its registers (name -> type).
-        params: name and type of each parameter.
+        params: each parameter in order.
         variables: shared variables of the module and of the kernel.
     """
 
     statements: tuple[Statement, ...]
-    labels: dict[str, int]
+    labels: dict[tuple[int, str], int]
     scopes: tuple[tuple[int, dict[str, str]], ...]
-    params: tuple[tuple[str, str], ...]
+    params: tuple[Param, ...]
     variables: tuple[Variable, ...]
+
+    def target(self, label: str, scope: int) -> int | None:
+        """Index of the statement behind a label as seen from a scope; None for an unknown one."""
+        while scope >= 0:
+            if (scope, label) in self.labels:
+                return self.labels[scope, label]
+            scope = self.scopes[scope][0]
+        return None
 
 
 def parse_entry(ptx: str, entry: str) -> Entry:
@@ -105,7 +122,7 @@ def parse_entry(ptx: str, entry: str) -> Entry:
         tuple(reader.statements),
         reader.labels,
         tuple(reader.scopes),
-        tuple((item.name, item.type.value) for item in found.params),
+        tuple(_param(item) for item in found.params),
         tuple(_variable(item) for item in (*variables, *reader.variables)),
     )
 
@@ -121,6 +138,14 @@ def _without_debug(ptx: str) -> tuple[str, list[int]]:
         sources.append(current)
         section = section and not line.strip().startswith("}")
     return "\n".join(lines), sources
+
+
+def _param(item: nodes.Param) -> Param:
+    kind = item.type.value
+    if item.array_size is None:
+        return Param(item.name, kind)
+    element = int(re.sub(r"\D", "", kind)) // 8
+    return Param(item.name, kind, element * item.array_size, item.alignment or element)
 
 
 def _variable(decl: nodes.VarDecl) -> Variable:
@@ -141,7 +166,7 @@ class _Reader:
 
     def __init__(self, text: str, source_lines: list[int]) -> None:
         self.statements: list[Statement] = []
-        self.labels: dict[str, int] = {}
+        self.labels: dict[tuple[int, str], int] = {}
         self.scopes: list[tuple[int, dict[str, str]]] = []
         self.variables: list[nodes.VarDecl] = []
         self._lines = text.split("\n")
@@ -160,7 +185,7 @@ class _Reader:
             elif isinstance(item, nodes.RegDecl):
                 self.scopes[scope][1].update(_registers(item))
             elif isinstance(item, nodes.Label):
-                self.labels[item.name] = len(self.statements)
+                self.labels[scope, item.name] = len(self.statements)
             elif isinstance(item, nodes.VarDecl):
                 self.variables.append(item)
             elif isinstance(item, nodes.Block):

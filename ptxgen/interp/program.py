@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ptxgen.errors import UnsupportedPtxError
 from ptxgen.interp.api import AccessKind
 from ptxgen.interp.bits import BITS
+from ptxgen.interp.bulk import POLICIES
 from ptxgen.interp.control import CONTROL, branch
 from ptxgen.interp.copies import COPIES
 from ptxgen.interp.decode import Decode, Decoder
@@ -18,8 +19,10 @@ from ptxgen.interp.moves import MOVES
 from ptxgen.interp.ops import Op
 from ptxgen.interp.parse import Entry, Statement, parse_entry
 from ptxgen.interp.predicates import PREDICATES
+from ptxgen.interp.register_moves import REGISTER_MOVES
 from ptxgen.interp.registers import RegisterFile, Registers, type_bits, unsupported
 from ptxgen.interp.remote import REMOTE
+from ptxgen.interp.tensor_copies import PREFETCH
 from ptxgen.interp.transfers import TRANSFERS
 from ptxgen.interp.warpgroup import WARPGROUP
 
@@ -30,7 +33,10 @@ _OPCODES: dict[str, Decode] = {
     **PREDICATES,
     **TRANSFERS,
     **COPIES,
+    **PREFETCH,
+    **POLICIES,
     **MBARRIER,
+    **REGISTER_MOVES,
     **REMOTE,
     **MATRIX,
     **WARPGROUP,
@@ -86,7 +92,7 @@ class Program:
     def _decoding(self, statement: Statement) -> Decode:
         opcode = statement.opcode
         if opcode == "bra":
-            return branch(self.entry.labels)
+            return branch(self.entry)
         if opcode in FLOAT_FORMS and is_float(
             statement.modifiers[-1] if statement.modifiers else ""
         ):

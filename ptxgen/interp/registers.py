@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyptx.ir import nodes
 
 from ptxgen.errors import UnsupportedPtxError
+from ptxgen.interp.parameters import placed
 from ptxgen.interp.parse import Entry, Operand, Statement
 
 LANES = 32
@@ -46,7 +47,8 @@ class RegisterFile:
     Attributes:
         template: the initial register file; specials, params and symbols are filled in by a run.
         specials: special register -> slot, of those in use.
-        params: slot of each parameter, in order.
+        params: slot of each parameter in order, None for a structure.
+        structures: parameters that are structures, which have addresses.
         symbols: shared variable -> slots (by width) that hold its address.
     """
 
@@ -58,9 +60,15 @@ class RegisterFile:
         self._slots: dict[tuple[int, str], int] = {}
         self._constants: dict[tuple[int, int], int] = {}
         self._variables = {variable.name for variable in entry.variables}
-        self.params = [self._new(type_bits(kind)) for _, kind in entry.params]
-        names = (name for name, _ in entry.params)
-        self._params = dict(zip(names, self.params, strict=True))
+        self.params = [
+            None if item.nbytes else self._new(type_bits(item.kind)) for item in entry.params
+        ]
+        slots = zip(entry.params, self.params, strict=True)
+        self._params = {item.name: slot for item, slot in slots if slot is not None}
+        self.structures = placed(
+            [(n, p.name, p.nbytes, p.align) for n, p in enumerate(entry.params) if p.nbytes]
+        )
+        self._addresses = {item.name: item.offset for item in self.structures}
 
     def _new(self, bits: int, value: int | None = None) -> int:
         if bits not in DTYPES:
@@ -95,7 +103,7 @@ class RegisterFile:
     def param(self, name: str, statement: Statement) -> int:
         """Slot of a parameter."""
         if name not in self._params:
-            raise unsupported(statement, f"{name!r} is no parameter")
+            raise unsupported(statement, f"{name!r} is no parameter of a register's size")
         return self._params[name]
 
     def constant(self, value: int, bits: int) -> int:
@@ -106,7 +114,9 @@ class RegisterFile:
         return self._constants[key]
 
     def symbol(self, name: str, bits: int, statement: Statement) -> int:
-        """Slot with the address of a shared variable."""
+        """Slot with the address of a shared variable, or of a parameter that is a structure."""
+        if name in self._addresses:
+            return self.constant(self._addresses[name], bits)
         if name not in self._variables:
             raise unsupported(statement, f"{name!r} is neither a register nor a shared variable")
         key = (name, bits)

@@ -42,6 +42,7 @@ class Warp:
         turned: a wait of its lanes was in vain; lanes elsewhere, if any, run first.
         copies: cp.async that were issued and not waited for.
         stores: cp.async.bulk to global memory, likewise.
+        register_moves: setmaxnreg executed, direction and count.
         products: wgmma that were issued and not waited for.
     """
 
@@ -63,6 +64,7 @@ class Warp:
         self.proxy: NDArray[np.int32] = np.zeros(cta.agent_count, dtype=np.int32)
         self.copies = CopyQueue()
         self.stores = BulkStores()
+        self.register_moves: list[tuple[str, int]] = []
         self.products = ProductQueue()
         self._others: list[tuple[int, Lanes]] = []
 

@@ -205,7 +205,12 @@ def test_one_byte_written_does_not_make_a_word() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "setmaxnreg.inc.sync.aligned.u32 240;",
+        "setmaxnreg.inc.sync.aligned.u32 20;",
+        "setmaxnreg.inc.sync.aligned.u32 100;",
+        "prefetch.global.L2 [%rd0];",
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r0], "
+        "[%rd0, {%r1, %r2, %r3}], [%r4];",
+        "createpolicy.range.L2::evict_first.b64 %rd0, [%rd1], 1, 2;",
         "wgmma.fence.sync;",
         "add.sat.s32 %r0, %r0, %r1;",
         "add.rz.f32 %f0, %f0, %f1;",
