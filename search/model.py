@@ -100,6 +100,16 @@ REDUCTION_US_PER_KB = 0.05
 SPLIT_US = 1.8
 """Fence, counter and wait of a reduction across CTAs, its bytes apart (fitted)."""
 
+CLUSTER_US = 0.9
+"""The same within a cluster: two cluster barriers and a trip to another SM (estimated: half)."""
+
+CLUSTER_LOAD_GBPS = 24.0
+"""What one SM loads from the shared memory of others (estimated, from published benchmarks)."""
+
+CLUSTER_SMS = 120 / 132
+"""Share of the SMs that clusters reach which span more than two: at one CTA an SM an H200 runs 66
+clusters of 2, 30 of 4 and 15 of 8 at once (measured, 2026-11-29)."""
+
 HIDDEN_LAUNCH = 0.1
 """Share of the launch cost that stays visible with programmatic dependent launch: 3.46 us become
 1.89 where a launch costs 1.7 (measured, 2026-11-29)."""
@@ -199,7 +209,7 @@ def predict_us(
     if ctas_per_sm < 1:
         return float("inf")
     work = _Work.of(problem, plan, tile, m)
-    slots = ctas_per_sm * gpu.num_sms
+    slots = _slots(plan, ctas_per_sm, gpu)
     full_waves, rest = divmod(work.ctas, slots)
     total = full_waves * _wave_us(work, plan, tile, gpu, slots)
     if rest:
@@ -301,9 +311,22 @@ def _compute_us(work: _Work, plan: LaunchPlan, tile: Tile, gpu: GpuSpec, ctas: i
     return work.stages * cycles / (CLOCK_GHZ * 1e3)
 
 
+def _slots(plan: LaunchPlan, ctas_per_sm: int, gpu: GpuSpec) -> int:
+    """CTAs that the GPU holds at once."""
+    spans = ceil(plan.cluster_k / ctas_per_sm)
+    return int(ctas_per_sm * gpu.num_sms * (CLUSTER_SMS if spans > 2 else 1.0))
+
+
 def _split_us(plan: LaunchPlan, work: _Work, gpu: GpuSpec) -> float:
-    """FP32 partial tiles written to and read from L2 by all CTAs, and their synchronisation."""
+    """FP32 partial tiles that go from CTA to CTA, and their synchronisation.
+
+    Through L2 all are written and read; in a cluster each is read but for its owner's share.
+    """
     if plan.split_k == 1:
         return 0.0
-    partial_bytes = 2 * 4 * work.ctas * plan.block_m * plan.block_n
+    tile_bytes = 4 * plan.block_m * plan.block_n
+    if plan.cluster_k > 1:
+        read_bytes = work.ctas * tile_bytes * (1 - 1 / plan.cluster_k)
+        return CLUSTER_US + read_bytes / (gpu.num_sms * CLUSTER_LOAD_GBPS * 1e3)
+    partial_bytes = 2 * work.ctas * tile_bytes
     return SPLIT_US + partial_bytes / (gpu.num_sms * SM_LOAD_GBPS * 1e3)

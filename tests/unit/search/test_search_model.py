@@ -159,6 +159,22 @@ def test_weights_first_only_matters_when_chained() -> None:
     assert predicted(config=early, protocol=chained) < predicted(config=late, protocol=chained)
 
 
+def test_a_cluster_saves_the_workspace_and_costs_idle_sms() -> None:
+    """66 tiles by 2 fill an H200 either way; of 33 clusters of 4 only 30 run at once."""
+    one = Resources(96, 0, 120 * 1024)
+    pairs, quads = (replace(plan(), n_tiles=tiles, split_k=132 // tiles) for tiles in (66, 33))
+    both = [
+        [predicted(launch=replace(p, cluster_k=k), resources=one) for k in (1, p.split_k)]
+        for p in (pairs, quads)
+    ]
+    saved, lost = (through - cluster for through, cluster in both)
+    assert 0.5 < saved < 1.8
+    assert lost < 0
+    full = replace(plan(), n_tiles=132)
+    split = replace(full, split_k=2, cluster_k=2)
+    assert predicted(launch=split, resources=one) > predicted(launch=full, resources=one)
+
+
 def test_splitting_k_helps_few_tiles_and_costs_many() -> None:
     few, many = plan(block_n=256), plan(block_n=16)
     assert predicted(launch=replace(few, split_k=4)) < predicted(launch=few)
