@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 from gpu_kernels import Layer, arch
 
+from ptxgen.config import KernelConfig
 from ptxgen.families import candidates, default_config, violations
 from ptxgen.families.mma.config import MmaConfig
+from ptxgen.families.wgmma.config import WgmmaConfig
 from ptxgen.problem import Problem
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight
@@ -73,6 +76,70 @@ def test_every_m_from_1_to_65(block_m: int, split_k: int) -> None:
     for m in [*range(1, 66), 1, 129, 3, 257, 2]:
         result = layer.check(m)
         assert result.ok, (m, result)
+
+
+CLUSTERS: list[tuple[KernelConfig, Problem, tuple[int, ...]]] = [
+    (
+        MmaConfig(8, 8, 32, 32, 512, 4, 3, 2, "accumulators", True, 1, cluster=True),
+        Problem(4096, 4096),
+        (1, 5, 8, 9, 33),
+    ),
+    (
+        MmaConfig(16, 16, 64, 32, 256, 2, 3, 4, "accumulators", False, 2, cluster=True),
+        Problem(232, 2752, 64, "bf16", "int", bias=True),
+        (1, 15, 16, 17, 65),
+    ),
+    (
+        MmaConfig(32, 16, 128, 32, 128, 1, 3, 8, "weights", True, 1, "end", cluster=True),
+        Problem(1440, 7392, 32, "fp16", "int", bias=True),
+        (1, 31, 32, 64, 100),
+    ),
+    (
+        MmaConfig(4, 4, 48, 48, 256, 2, 2, 3, "accumulators", True, 1, cluster=True),
+        Problem(48, 2880, 2880, "bf16"),
+        (1, 3, 4, 13),
+    ),
+    (
+        WgmmaConfig(64, 128, 2, 4, 2, False, 1, cluster=True),
+        Problem(8192, 4096),
+        (1, 33, 64, 65, 300),
+    ),
+    (
+        WgmmaConfig(128, 128, 1, 3, 4, False, 1, cluster=True),
+        Problem(232, 2752, 64, "bf16", "int", bias=True),
+        (1, 96, 127, 128, 129),
+    ),
+    (
+        WgmmaConfig(32, 256, 4, 3, 8, True, 1, raster=4, cluster=True),
+        Problem(1440, 7392, 32, "fp16", "int", bias=True),
+        (17, 32, 70, 257),
+    ),
+    (
+        WgmmaConfig(16, 64, 1, 4, 3, True, 2, cluster=True),
+        Problem(2880, 2880, 2880, "fp16", "int"),
+        (1, 16, 31),
+    ),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CLUSTERS)))
+def test_split_k_over_a_cluster(number: int) -> None:
+    """Right for every M, the bits of the workspace's sums, and the same ones chained and again."""
+    config, problem, sizes = CLUSTERS[number]
+    if reasons := violations(problem, config, arch()):
+        pytest.skip(f"{config.key()} is illegal here: {reasons[0]}")
+    layer = Layer.create(problem, config)
+    through = Layer.create(problem, replace(config, cluster=False))  # type: ignore[call-arg]
+    assert layer.kernel.plan.workspace_bytes(max(sizes)) == 0
+    for m in sizes:
+        result = layer.check(m)
+        assert result.ok, (config.key(), m, result)
+        x = layer.x(m)
+        first = layer(x)
+        assert torch.equal(first, through(x)), (config.key(), m)
+        for launch in range(50):
+            again = layer(x, chained=launch % 2 == 1)
+            assert torch.equal(again, first), (config.key(), m)
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
