@@ -6,7 +6,7 @@ in padding, partial sums and the output start as NaN, the interpreter stops any 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from ptxgen.check import POISON
 from ptxgen.cpucheck.reduced import Case
 from ptxgen.cpucheck.watched import Arrivals, WatchedMemory
-from ptxgen.interp import Launch
+from ptxgen.interp import Launch, encode_map
 from ptxgen.reference import ProblemData
 from ptxgen.source import LaunchPlan
 from ptxgen.weights.pack import pack
@@ -25,6 +25,9 @@ from ptxgen.weights.quantize import TORCH_DTYPES
 X_PAD = 8
 Y_PAD = 4
 """Elements between two rows; the launch contract asks for strides of multiples of these."""
+
+TILES_EACH = 3
+"""Tiles that the CTAs of a persistent kernel walk in a check."""
 
 Halves = NDArray[np.uint16]
 
@@ -71,9 +74,13 @@ class Buffers:
                     slice_bytes=4 * plan.block_m * plan.block_n,
                 )
             )
-        args = (x, weights, bias, y, workspace, m, problem.k + X_PAD, problem.n + Y_PAD)
+        ldx = problem.k + X_PAD
+        args: tuple[int | bytes, ...] = (x, weights, bias, y, workspace, m, ldx, problem.n + Y_PAD)
+        if (recipe := plan.x_map(x, m, ldx)) is not None:
+            args = (*args, encode_map(recipe))
         cluster = (1, 1, plan.cluster_k)
-        launch = Launch(plan.grid(m), (plan.threads, 1, 1), plan.smem_bytes, args, cluster)
+        grid = crowded(plan, m).grid(m)
+        launch = Launch(grid, (plan.threads, 1, 1), plan.smem_bytes, args, cluster)
         return cls(case, memory, launch, plan.counter_bytes(m))
 
     def output(self) -> Tensor:
@@ -116,6 +123,17 @@ class Buffers:
         flat: Halves = self.memory.array("y")
         padded = np.concatenate((flat, np.full(Y_PAD, POISON, dtype=np.uint16)))
         return padded.reshape(self.case.m, n + Y_PAD)
+
+
+def crowded(plan: LaunchPlan, m: int) -> LaunchPlan:
+    """The plan with so few CTAs that a persistent kernel's walk three tiles each, or the rest.
+
+    A small problem would otherwise give each CTA one tile, and the way to the next go unchecked.
+    """
+    if not plan.max_ctas:
+        return plan
+    tiles = plan.m_tiles(m) * plan.n_tiles
+    return replace(plan, max_ctas=min(plan.max_ctas, -(-tiles // TILES_EACH) * plan.split_k))
 
 
 def packed_weights(case: Case, data: ProblemData) -> Tensor:

@@ -73,6 +73,8 @@ def prove_race_free(
     Raises:
         ToolError: sentryward is not installed.
     """
+    if plan.x_box is not None:
+        return Proof(Verdict.UNSUPPORTED, f"{PACKAGE} knows no tensor map as an argument", 0.0)
     verify = _verify()
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
