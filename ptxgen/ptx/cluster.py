@@ -56,3 +56,16 @@ def ld_cluster_v4() -> Instruction:
         declares="float4 v",
         returns="v",
     )
+
+
+def st_cluster_v4() -> Instruction:
+    """Four FP32 values to a 16-byte aligned cluster address."""
+    return Instruction(
+        "void st_cluster_v4(u32 dst, float a, float b, float c, float d)",
+        "st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};",
+        "Data Movement and Conversion Instructions: st",
+        inputs=('"r"(dst)', '"f"(a)', '"f"(b)', '"f"(c)', '"f"(d)'),
+        min_capability=_SM90,
+        volatile=True,
+        memory=True,
+    )

@@ -20,6 +20,18 @@ def st_global_v2() -> Instruction:
     )
 
 
+def st_global_u32() -> Instruction:
+    """One word to a 4-byte aligned address."""
+    return Instruction(
+        "void st_global_u32(void* dst, u32 a)",
+        "st.global.b32 [%0], %1;",
+        _ST,
+        inputs=('"l"(dst)', '"r"(a)'),
+        volatile=True,
+        memory=True,
+    )
+
+
 def ld_global_nc_v2() -> Instruction:
     """Two words of read-only memory from an 8-byte aligned address."""
     return Instruction(
@@ -36,6 +48,19 @@ def ld_global_nc_u32() -> Instruction:
     return Instruction(
         "u32 ld_global_nc_u32(const void* src)",
         "ld.global.nc.b32 %0, [%1];",
+        _LD,
+        outputs=('"=r"(d)',),
+        inputs=('"l"(src)',),
+        declares="u32 d",
+        returns="d",
+    )
+
+
+def ld_global_nc_u16() -> Instruction:
+    """Two bytes of read-only memory, zero-extended."""
+    return Instruction(
+        "u32 ld_global_nc_u16(const void* src)",
+        "{ .reg .u16 h; ld.global.nc.u16 h, [%1]; cvt.u32.u16 %0, h; }",
         _LD,
         outputs=('"=r"(d)',),
         inputs=('"l"(src)',),

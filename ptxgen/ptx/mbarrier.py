@@ -57,6 +57,16 @@ def mbarrier_arrive() -> Instruction:
     )
 
 
+def mbarrier_arrive_if() -> Instruction:
+    """mbarrier_arrive where `yes` is not 0, without a branch: ptxas serialises wgmma across one."""
+    return _effect(
+        "void mbarrier_arrive_if(u32 barrier, u32 yes)",
+        "{ .reg .pred p; setp.ne.u32 p, %1, 0; @p mbarrier.arrive.shared::cta.b64 _, [%0]; }",
+        "mbarrier.arrive",
+        ('"r"(barrier)', '"r"(yes)'),
+    )
+
+
 def mbarrier_arrive_expect_tx() -> Instruction:
     """One arrival, and the present phase also waits for `bytes` of copies."""
     return _effect(

@@ -33,6 +33,21 @@ def ld_shared_v4() -> Instruction:
     )
 
 
+def ld_shared_float4() -> Instruction:
+    """Four FP32 values from a 16-byte aligned address."""
+    return Instruction(
+        "float4 ld_shared_float4(u32 src)",
+        "ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];",
+        _LD,
+        outputs=('"=f"(v.x)', '"=f"(v.y)', '"=f"(v.z)', '"=f"(v.w)'),
+        inputs=('"r"(src)',),
+        volatile=True,
+        memory=True,
+        declares="float4 v",
+        returns="v",
+    )
+
+
 def ld_shared_u32() -> Instruction:
     """One word."""
     return Instruction(

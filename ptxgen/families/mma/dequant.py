@@ -8,15 +8,31 @@ for that and shifts instead.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ptxgen.arch import ArchSpec
-from ptxgen.families.mma.shape import Shape
+from ptxgen.problem import Problem
 from ptxgen.ptx import packed16
 from ptxgen.ptx.instruction import Instruction
 
 FP16_LOW, FP16_HIGH, BF16_MAGIC = 0x64006400, 0x54005400, 0x43004300
 
 
-def instructions(shape: Shape, arch: ArchSpec) -> list[Instruction]:
+class _Config(Protocol):
+    @property
+    def scale_on(self) -> str: ...
+
+
+class Dequantized(Protocol):
+    """What these texts ask of a kernel's shape."""
+
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def config(self) -> _Config: ...
+
+
+def instructions(shape: Dequantized, arch: ArchSpec) -> list[Instruction]:
     """The PTX that the texts of this module call."""
     dtype = shape.problem.dtype
     if dtype == "fp16":
@@ -36,7 +52,7 @@ def instructions(shape: Shape, arch: ArchSpec) -> list[Instruction]:
     return picks
 
 
-def device_function(shape: Shape) -> str:
+def device_function(shape: Dequantized) -> str:
     """Device function dequantize(a, word, zero_0, zero_8): features g and g + 8 have their own zeros."""
     if shape.problem.dtype == "fp16":
         body = """\
@@ -59,7 +75,7 @@ __device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u3
 }}"""
 
 
-def zero_words(shape: Shape, byte: str) -> tuple[str, str]:
+def zero_words(shape: Dequantized, byte: str) -> tuple[str, str]:
     """Expressions for zero_0 and zero_8, from a byte of two zero points or for the symmetric 8."""
     fp16 = shape.problem.dtype == "fp16"
     low, high = (FP16_LOW, FP16_HIGH) if fp16 else (BF16_MAGIC, BF16_MAGIC)

@@ -1,0 +1,243 @@
+"""Puts the wgmma_tma kernel's text together. Pure: equal arguments give the same bytes."""
+
+from __future__ import annotations
+
+import re
+
+from ptxgen.arch import ArchSpec
+from ptxgen.errors import ConfigError
+from ptxgen.families.mma import dequant
+from ptxgen.families.mma.emit import TYPES
+from ptxgen.families.wgmma.compute import KEEP_ALIVE
+from ptxgen.families.wgmma_tma import consumer, epilogue, producer
+from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
+from ptxgen.families.wgmma_tma.rules import violations
+from ptxgen.families.wgmma_tma.shape import (
+    BOX_INPUTS,
+    CHUNK_STEPS,
+    CONSUMER_REGISTERS,
+    PRODUCER_REGISTERS,
+    TmaShape,
+)
+from ptxgen.problem import Problem
+from ptxgen.ptx import launch_control, mbarrier, registers, shared, tensor
+from ptxgen.ptx.instruction import Instruction, render_all
+from ptxgen.source import ENTRY, KernelSource, LaunchPlan
+from ptxgen.weights.layout import BLOCK_K, LAYOUT_VERSION, WEIGHT_BYTES
+
+
+def emit(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> KernelSource:
+    """The kernel's text and launch plan.
+
+    Raises:
+        ConfigError: the config is illegal; the message lists why.
+    """
+    reasons = violations(problem, config, arch)
+    if reasons:
+        raise ConfigError(f"{config.key()} is illegal for {problem.key()}: {'; '.join(reasons)}.")
+    shape = TmaShape(problem, config)
+    code = "\n".join(
+        [
+            render_all(_instructions(shape, arch), arch),
+            "",
+            dequant.device_function(shape),
+            "",
+            KEEP_ALIVE,
+            tensor.TENSOR_MAP_TYPE,
+            "",
+            _kernel(shape),
+        ]
+    )
+    text = "\n".join([_header(shape, arch), TYPES, _constants(shape, code), code])
+    return KernelSource(text=text, arch=arch.name, plan=plan(problem, config, arch))
+
+
+def plan(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> LaunchPlan:
+    """How the kernel of a config is launched."""
+    shape = TmaShape(problem, config)
+    return LaunchPlan(
+        threads=shape.threads,
+        smem_bytes=shape.smem_bytes,
+        block_m=config.block_m,
+        block_n=config.block_n,
+        n_tiles=shape.n_tiles,
+        split_k=config.split_k,
+        pdl=arch.has_pdl,
+        cluster_k=config.split_k,
+        max_ctas=config.max_ctas,
+        k=problem.k,
+        x_box=(BOX_INPUTS, config.block_m),
+    )
+
+
+def _instructions(shape: TmaShape, arch: ArchSpec) -> list[Instruction]:
+    moves = [
+        registers.set_registers_down(PRODUCER_REGISTERS),
+        registers.set_registers_up(CONSUMER_REGISTERS),
+    ]
+    return [
+        *(moves if shape.moves_registers else []),
+        shared.shared_address(),
+        launch_control.launch_dependents(),
+        launch_control.wait_for_previous(),
+        mbarrier.mbarrier_init(),
+        mbarrier.fence_mbarrier_init(),
+        tensor.prefetch_tensor_map(),
+        *producer.instructions(),
+        *dequant.instructions(shape, arch),
+        *consumer.instructions(shape),
+        *epilogue.instructions(shape),
+    ]
+
+
+def _header(shape: TmaShape, arch: ArchSpec) -> str:
+    return f"""\
+// ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
+// problem: {shape.problem.key()}
+// config:  {shape.config.key()}
+// target:  {arch.name}; packed layout version {LAYOUT_VERSION}
+//
+// Weights are the m64 register operand of wgmma, tokens its n dimension, read from shared memory. One
+// thread of the last warp fills a ring of {shape.config.num_stages} slots by TMA; the other warps multiply.
+"""
+
+
+def _constants(shape: TmaShape, code: str) -> str:
+    """Declarations of the constants that the code uses; an enum takes no memory."""
+    problem, config, layout = shape.problem, shape.config, shape.layout
+    groups = layout.groups_per_block
+    rows: list[tuple[str, int, str]] = [
+        ("N", problem.n, "output features"),
+        ("BLOCK_M", config.block_m, "tokens of a tile"),
+        ("BLOCK_N", config.block_n, "output features of a tile"),
+        ("BLOCK_K", BLOCK_K, "inputs of a stage"),
+        ("THREADS", shape.threads, ""),
+        ("CONSUMERS", shape.consumers, "threads that multiply"),
+        ("CONSUMER_WARPS", shape.consumers // 32, "the next warp is the producer"),
+        ("STAGES", config.num_stages, "slots of the ring"),
+        ("CHUNK", config.chunk, "k16 steps that are dequantized at once"),
+        ("CHUNKS", CHUNK_STEPS // config.chunk, "of a stage"),
+        ("SPLIT_K", config.split_k, "CTAs of a cluster that split K"),
+        ("N_TILES", shape.n_tiles, "tiles along N"),
+        ("TILE_STRIPS", shape.strips, "64-feature strips of a tile"),
+        ("ROW_BLOCKS", shape.row_blocks, "of them, of a warpgroup: m64 operands"),
+        ("TOKEN_TILES", shape.token_tiles, "n8 tiles of a tile"),
+        ("OWNED_TILES", shape.owned_tiles, "of them, that one CTA of a cluster finishes"),
+        ("STRIPS", layout.strips, "64-feature strips of the packed weights"),
+        ("K_BLOCKS", layout.k_blocks, "128-input blocks of a strip"),
+        ("WEIGHT_BYTES", WEIGHT_BYTES, "weights of a block; scales and zero points follow"),
+        ("BLOCK_BYTES", layout.block_bytes, "of a block"),
+        ("X_SLAB_BYTES", shape.x_slab_bytes, "activations of 64 inputs"),
+        ("WEIGHTS_OFFSET", shape.weights_offset, "packed blocks in a slot"),
+        ("COPIED_BYTES", shape.copied_bytes, "of a slot that is full"),
+        ("STAGE_BYTES", shape.stage_bytes, "of a slot"),
+        ("EXCHANGE_OFFSET", shape.exchange_offset, "sums from the other CTAs of the cluster"),
+        ("BARRIER_OFFSET", shape.barrier_offset, "mbarriers"),
+    ]
+    if groups:
+        rows += [
+            ("GROUPS_PER_BLOCK", groups, "quantization groups of a block"),
+            ("GROUP_STEPS", problem.group_size // 16, "k16 steps of a group"),
+            ("BLOCK_SCALE_BYTES", layout.scale_bytes, "scales of a block"),
+        ]
+    lines = [
+        f"enum : int {{ {name} = {value} }};{f'  // {what}' if what else ''}"
+        for name, value, what in rows
+        if re.search(rf"\b{name}\b", code)
+    ]
+    if problem.whole_k:
+        lines.append(f"enum : u64 {{ TABLE_OFFSET = {layout.blocks_bytes} }};  // whole-K groups")
+        if problem.zero == "int":
+            lines.append(f"enum : u64 {{ TABLE_SCALE_BYTES = {layout.table_scale_bytes} }};")
+    return "\n".join([*lines, ""])
+
+
+def _kernel(shape: TmaShape) -> str:
+    config, problem = shape.config, shape.problem
+    split = config.split_k > 1
+    cluster = f" __cluster_dims__(1, 1, {config.split_k})" if split else ""
+    zeros = "    load_zeros(n_tile);\n" if problem.whole_k and problem.zero == "int" else ""
+    return f"""\
+extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster}
+{ENTRY}(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
+              const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
+              int m, long long ldx, long long ldy, const __grid_constant__ TensorMap x_map) {{
+  extern __shared__ __align__(1024) u8 smem[];
+  const u8* packed = (const u8*)packed_arg;
+{"  const u8* bias = (const u8*)bias_arg;" if problem.bias else ""}
+  u8* y = (u8*)y_arg;
+  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+  const u32 smem_base = shared_address(smem);
+  const u32 full = smem_base + BARRIER_OFFSET, empty = full + STAGES * 8;  // an mbarrier a slot
+  launch_dependents();
+
+  if (tid == 0) {{
+    for (int slot = 0; slot < STAGES; ++slot) {{
+      mbarrier_init(full + slot * 8, 1);
+      mbarrier_init(empty + slot * 8, CONSUMER_WARPS);
+    }}
+    fence_mbarrier_init();
+    prefetch_tensor_map((u64)&x_map);
+  }}
+  __syncthreads();
+{"  cluster_arrive_relaxed();" if split else ""}
+{_share(shape)}
+  // ---- the producer -------------------------------------------------------------------------------
+{producer.producer(shape)}
+{consumer.setup(shape)}{consumer.tile_setup(shape)}
+  // ---- the consumers ------------------------------------------------------------------------------
+{_take(shape)}  wait_for_previous();  // y belongs to the previous kernel until here
+  u32 slot = 0, parity = 0;
+  for (int tile = first_tile; tile < tiles; tile += tile_step) {{
+    int m_first, n_tile;
+    find_tile(tile, m_first, n_tile);
+{zeros}    float acc[ROW_BLOCKS][TOKEN_TILES][4] = {{}};
+    // The zeros of the accumulators are written before the first wgmma_fence, not moved behind it.
+{_keep_accumulators()}
+{consumer.main_loop(shape)}{_keep_accumulators()}
+{epilogue.epilogue(shape)}  }}
+}}
+"""
+
+
+def _share(shape: TmaShape) -> str:
+    """This CTA's tiles and its part of K."""
+    if shape.config.split_k > 1:
+        stages = """\
+  const int first_stage = (int)(K_BLOCKS * blockIdx.z / SPLIT_K);
+  const int num_stages = (int)(K_BLOCKS * (blockIdx.z + 1) / SPLIT_K) - first_stage;
+"""
+    else:
+        stages = "  constexpr int first_stage = 0, num_stages = K_BLOCKS;\n"
+    return f"""\
+  // ---- this CTA's share: tiles from first_tile on in steps of tile_step, num_stages of K ----------
+  const int m_tiles = (m + BLOCK_M - 1) / BLOCK_M, tiles = m_tiles * N_TILES;
+  const int first_tile = blockIdx.x + gridDim.x * blockIdx.y, tile_step = gridDim.x * gridDim.y;
+{stages}  auto find_tile = [&](int index, int& m_first, int& n_tile) {{
+{_raster(shape.config.raster)}  }};
+"""
+
+
+def _take(shape: TmaShape) -> str:
+    return f"  set_registers_up_{CONSUMER_REGISTERS}();\n" if shape.moves_registers else ""
+
+
+def _raster(group: int) -> str:
+    if group == 1:
+        return """\
+    m_first = index % m_tiles * BLOCK_M;  // all tiles along M share a tile along N
+    n_tile = index / m_tiles;
+"""
+    return f"""\
+    const int first_row = index / ({group} * N_TILES) * {group};  // {group} tiles along M go together
+    const int rows = min({group}, m_tiles - first_row), in_group = index - first_row * N_TILES;
+    m_first = (first_row + in_group % rows) * BLOCK_M;
+    n_tile = in_group / rows;
+"""
+
+
+def _keep_accumulators() -> str:
+    return """\
+#pragma unroll
+    for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
+      keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);"""

@@ -1,0 +1,148 @@
+"""CUDA text after the last stage of a tile: exchange sums in the cluster, scale, add the bias, store.
+
+A fragment holds two tokens of one feature in a thread; movmatrix turns 8 x 8 blocks of rounded results
+so that a thread holds two features of one token. The ring is not touched: it may fill up meanwhile.
+"""
+
+from __future__ import annotations
+
+from ptxgen.families.wgmma_tma.shape import TmaShape
+from ptxgen.ptx import cluster, global_memory, matrix_move, packed16, shared
+from ptxgen.ptx.instruction import Instruction
+
+
+def instructions(shape: TmaShape) -> list[Instruction]:
+    """The PTX that this module's text calls."""
+    problem = shape.problem
+    used = [
+        packed16.pack_from_float(problem.dtype),
+        matrix_move.transpose_8x8(),
+        global_memory.st_global_u32(),
+    ]
+    if problem.whole_k or problem.bias:
+        used += [global_memory.ld_global_nc_u32(), packed16.unpack_to_float(problem.dtype)]
+    if problem.bias:
+        used.append(global_memory.ld_global_nc_u16())
+    if shape.config.split_k > 1:
+        used += [
+            cluster.cluster_arrive(),
+            cluster.cluster_arrive_relaxed(),
+            cluster.cluster_wait(),
+            cluster.map_to_cta(),
+            cluster.st_cluster_v4(),
+            shared.ld_shared_float4(),
+        ]
+    return used
+
+
+def epilogue(shape: TmaShape) -> str:
+    """The whole tail of a tile."""
+    parts = [_store(shape), _exchange(shape) if shape.config.split_k > 1 else _direct()]
+    return "\n".join(parts)
+
+
+def _store(shape: TmaShape) -> str:
+    """Lambda that scales, rounds and stores one n8 tile of tokens of one row block."""
+    guard = " && feature < N" if shape.feature_tail else ""
+    guard_8 = " && feature + 8 < N" if shape.feature_tail else ""
+    return f"""\
+    // ---- to y: a warp stores 8 tokens x 16 features at once ------------------------------------
+    const int warp_feature = n_tile * BLOCK_N + warp / 4 * (ROW_BLOCKS * 64) + warp % 4 * 16;
+{_feature_values(shape)}    auto store = [&](int rb, int t, float v0, float v1, float v2, float v3) {{
+{_apply(shape)}      const u32 low = transpose_8x8(pack_from_float(v0, v1));
+      const u32 high = transpose_8x8(pack_from_float(v2, v3));
+      const int token = m_first + t * 8 + lane / 4;
+      const int feature = warp_feature + rb * 64 + lane % 4 * 2;
+      u8* to = y + 2 * ((u64)token * ldy + feature);
+      if (token < m{guard}) st_global_u32(to, low);
+      if (token < m{guard_8}) st_global_u32(to + 16, high);
+    }};
+"""
+
+
+def _feature_values(shape: TmaShape) -> str:
+    """Scales and bias of the thread's two features of every row block."""
+    problem, text = shape.problem, ""
+    if not (problem.whole_k or problem.bias):
+        return text
+    if problem.whole_k:
+        text += "    float scale_0[ROW_BLOCKS], scale_8[ROW_BLOCKS];\n"
+    if problem.bias:
+        text += "    float bias_0[ROW_BLOCKS], bias_8[ROW_BLOCKS];\n"
+    text += "#pragma unroll\n    for (int rb = 0; rb < ROW_BLOCKS; ++rb) {\n"
+    if problem.whole_k:
+        text += """\
+      const int strip = min(n_tile * TILE_STRIPS + warp / 4 * ROW_BLOCKS + rb, STRIPS - 1);
+      unpack_to_float(scale_0[rb], scale_8[rb],
+                      ld_global_nc_u32(packed + TABLE_OFFSET + (strip * 4 + warp % 4) * 32 + lane / 4 * 4));
+"""
+    if problem.bias:
+        text += """\
+      const int feature = min(warp_feature + rb * 64 + lane / 4, N - 1);
+      const int feature_8 = min(feature + 8, N - 1);
+      unpack_to_float(bias_0[rb], bias_8[rb],
+                      ld_global_nc_u16(bias + 2 * feature) | ld_global_nc_u16(bias + 2 * feature_8) << 16);
+"""
+    return text + "    }\n"
+
+
+def _apply(shape: TmaShape) -> str:
+    text = ""
+    if shape.problem.whole_k:
+        text += (
+            "      v0 *= scale_0[rb], v1 *= scale_0[rb], v2 *= scale_8[rb], v3 *= scale_8[rb];\n"
+        )
+    if shape.problem.bias:
+        text += "      v0 += bias_0[rb], v1 += bias_0[rb], v2 += bias_8[rb], v3 += bias_8[rb];\n"
+    return text
+
+
+def _direct() -> str:
+    return """\
+#pragma unroll
+    for (int rb = 0; rb < ROW_BLOCKS; ++rb)
+#pragma unroll
+      for (int t = 0; t < TOKEN_TILES; ++t)
+        store(rb, t, acc[rb][t][0], acc[rb][t][1], acc[rb][t][2], acc[rb][t][3]);
+"""
+
+
+def _exchange(shape: TmaShape) -> str:
+    """Each CTA finishes OWNED_TILES of the token tiles; sums are added in the order of the CTAs."""
+    return """\
+    // ---- split K: every CTA of the cluster sends each other one what that one finishes -----------
+    constexpr int PART_BYTES = ROW_BLOCKS * OWNED_TILES * CONSUMERS * 16;
+    const u32 rank = blockIdx.z;
+    const u32 exchange = smem_base + EXCHANGE_OFFSET + tid * 16;
+    cluster_wait();  // all CTAs of the cluster have started: their memory may be written
+#pragma unroll
+    for (u32 owner = 0; owner < SPLIT_K; ++owner) {
+      if (owner == rank) continue;
+      const u32 to = map_to_cta(exchange + (rank < owner ? rank : rank - 1) * PART_BYTES, owner);
+#pragma unroll
+      for (int i = 0; i < ROW_BLOCKS * OWNED_TILES; ++i) {
+        const float (&v)[4] = acc[i / OWNED_TILES][owner * OWNED_TILES + i % OWNED_TILES];
+        st_cluster_v4(to + i * (CONSUMERS * 16), v[0], v[1], v[2], v[3]);
+      }
+    }
+    cluster_arrive();
+    cluster_wait();
+#pragma unroll
+    for (int i = 0; i < ROW_BLOCKS * OWNED_TILES; ++i) {
+      float4 own, sum;
+#pragma unroll
+      for (u32 owner = 0; owner < SPLIT_K; ++owner) {
+        const float (&v)[4] = acc[i / OWNED_TILES][owner * OWNED_TILES + i % OWNED_TILES];
+        if (owner == rank) own.x = v[0], own.y = v[1], own.z = v[2], own.w = v[3];
+      }
+#pragma unroll
+      for (u32 from = 0; from < SPLIT_K; ++from) {
+        const u32 part = from < rank ? from : from - 1;
+        const float4 v = from == rank
+            ? own : ld_shared_float4(exchange + part * PART_BYTES + i * (CONSUMERS * 16));
+        if (from == 0) sum = v;
+        else sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+      }
+      store(i / OWNED_TILES, rank * OWNED_TILES + i % OWNED_TILES, sum.x, sum.y, sum.z, sum.w);
+    }
+"""

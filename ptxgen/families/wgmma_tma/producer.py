@@ -1,0 +1,73 @@
+"""CUDA text of the producer warp: TMA copies of activations, bulk copies of packed weights."""
+
+from __future__ import annotations
+
+from ptxgen.families.wgmma_tma.shape import PRODUCER_REGISTERS, TmaShape
+from ptxgen.ptx import bulk, mbarrier, tensor
+from ptxgen.ptx.instruction import Instruction
+
+
+def instructions() -> list[Instruction]:
+    """The PTX that this module's text calls."""
+    return [
+        mbarrier.mbarrier_wait(),
+        mbarrier.mbarrier_arrive_expect_tx(),
+        tensor.tensor_copy_2d(),
+        bulk.bulk_copy(),
+    ]
+
+
+def producer(shape: TmaShape) -> str:
+    """What one thread of the producer warp does; the weights of the first slots wait for nobody."""
+    strip = "n_tile * TILE_STRIPS + strip"
+    if shape.strip_tail:
+        strip = f"min({strip}, STRIPS - 1)"  # a strip that does not exist: any other, not stored
+    return f"""\
+  auto load_weights = [&](int n_tile, int stage, u32 slot) {{
+    mbarrier_arrive_expect_tx(full + slot * 8, COPIED_BYTES);
+#pragma unroll
+    for (int strip = 0; strip < TILE_STRIPS; ++strip)
+      bulk_copy(smem_base + slot * STAGE_BYTES + WEIGHTS_OFFSET + strip * BLOCK_BYTES,
+                packed + ((u64)({strip}) * K_BLOCKS + first_stage + stage) * BLOCK_BYTES,
+                BLOCK_BYTES, full + slot * 8);
+  }};
+  auto load_x = [&](int m_first, int stage, u32 slot) {{
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      tensor_copy_2d(smem_base + slot * STAGE_BYTES + half * X_SLAB_BYTES, (u64)&x_map,
+                     (first_stage + stage) * BLOCK_K + half * 64, m_first, full + slot * 8);
+  }};
+  if (warp >= CONSUMER_WARPS) {{
+{_give(shape)}    if (tid == CONSUMERS) {{
+      u32 slot = 0, parity = 0;
+      int m_first, n_tile, ahead = min(num_stages, STAGES);
+      find_tile(first_tile, m_first, n_tile);
+      for (int stage = 0; stage < ahead; ++stage) load_weights(n_tile, stage, stage);
+      wait_for_previous();  // x belongs to the previous kernel until here
+      for (int stage = 0; stage < ahead; ++stage) load_x(m_first, stage, stage);
+      if (ahead == STAGES) parity = 1; else slot = ahead;
+      for (int tile = first_tile; tile < tiles; tile += tile_step, ahead = 0) {{
+        find_tile(tile, m_first, n_tile);
+        for (int stage = ahead; stage < num_stages; ++stage) {{
+          mbarrier_wait(empty + slot * 8, parity ^ 1);
+          load_weights(n_tile, stage, slot);
+          load_x(m_first, stage, slot);
+          if (++slot == STAGES) slot = 0, parity ^= 1;
+        }}
+      }}
+    }}
+{_leave(shape)}    return;
+  }}
+"""
+
+
+def _give(shape: TmaShape) -> str:
+    if not shape.moves_registers:
+        return ""
+    return f"    set_registers_down_{PRODUCER_REGISTERS}();\n"
+
+
+def _leave(shape: TmaShape) -> str:
+    if shape.config.split_k == 1:
+        return ""
+    return "    __syncwarp();\n    cluster_wait();\n"

@@ -1,0 +1,74 @@
+"""The one statement of which wgmma_tma configs are legal, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec
+from ptxgen.families.wgmma_tma.config import KNOBS, WgmmaTmaConfig
+from ptxgen.families.wgmma_tma.shape import TmaShape
+from ptxgen.problem import Problem
+
+MAX_ACCUMULATORS = 128
+MAX_GRID_Y = 65535
+
+
+def violations(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> list[str]:
+    """Why the config is illegal for the problem on the arch; empty where it is legal."""
+    found = [*_choice_violations(config, arch)]
+    if found:
+        return found
+    shape = TmaShape(problem, config)
+    return [*_split_violations(shape), *_resource_violations(shape, arch)]
+
+
+def _choice_violations(config: WgmmaTmaConfig, arch: ArchSpec) -> Iterator[str]:
+    if not arch.has_wgmma:
+        yield f"wgmma and TMA need sm_90a; {arch.name} does not have them"
+    for name, choices in KNOBS.items():
+        value = getattr(config, name)
+        if value not in choices:
+            yield f"{name} = {value} is not one of {', '.join(map(str, choices))}"
+    if config.block_n not in (64 * config.warpgroups, 128 * config.warpgroups):
+        yield (
+            f"block_n = {config.block_n} does not give each of {config.warpgroups} warpgroups "
+            f"64 or 128 features"
+        )
+
+
+def _split_violations(shape: TmaShape) -> Iterator[str]:
+    config = shape.config
+    if config.split_k > shape.layout.k_blocks:
+        yield f"split_k = {config.split_k} is more than the {shape.layout.k_blocks} stages of K"
+    if shape.token_tiles % config.split_k:
+        yield (
+            f"the {shape.token_tiles} n8 tiles of block_m = {config.block_m} do not share out over "
+            f"the split_k = {config.split_k} CTAs of a cluster"
+        )
+    if config.split_k > 1 and config.max_ctas:
+        yield (
+            f"max_ctas = {config.max_ctas} needs split_k = 1: a cluster exchanges sums once, "
+            "for one tile"
+        )
+    if shape.n_tiles > MAX_GRID_Y:
+        yield f"{shape.n_tiles} tiles along N are more than the grid's {MAX_GRID_Y}"
+
+
+def _resource_violations(shape: TmaShape, arch: ArchSpec) -> Iterator[str]:
+    config = shape.config
+    if shape.smem_bytes > arch.smem_per_cta:
+        yield (
+            f"{shape.smem_bytes} bytes of shared memory are more than the {arch.smem_per_cta} "
+            f"that a CTA may have on {arch.name}"
+        )
+    if config.min_ctas * (shape.smem_bytes + RESERVED_SMEM_BYTES) > arch.smem_per_sm:
+        yield (
+            f"min_ctas = {config.min_ctas} CTAs of {shape.smem_bytes} bytes do not fit into the "
+            f"{arch.smem_per_sm} bytes of shared memory of an SM"
+        )
+    limit = MAX_ACCUMULATORS // config.min_ctas
+    if shape.accumulators > limit:
+        yield (
+            f"{shape.accumulators} accumulators a thread are more than {limit}, "
+            f"with min_ctas = {config.min_ctas}"
+        )

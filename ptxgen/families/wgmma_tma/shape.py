@@ -1,0 +1,128 @@
+"""Everything that follows from a problem and a wgmma_tma config: slots, barriers, shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
+from ptxgen.problem import Problem
+from ptxgen.weights.layout import BLOCK_K, BLOCK_ROWS, PackedLayout, packed_layout
+
+SWIZZLE_ATOM = 1024
+"""8 rows of 128 bytes: what a 128-byte swizzle repeats after."""
+
+BOX_INPUTS = 64
+"""Inputs of a TMA box: 128 bytes, the width of the swizzle."""
+
+WARPGROUP_THREADS = 128
+CHUNK_STEPS = BLOCK_K // 16
+MAX_ACCUMULATORS_IN_PLACE = 64
+PRODUCER_REGISTERS, CONSUMER_REGISTERS = 24, 240
+"""Of a thread after setmaxnreg: 128 x 24 + 256 x 240 are what 384 threads of 168 started with."""
+
+
+@dataclass(frozen=True, slots=True)
+class TmaShape:
+    """Derived sizes of one kernel; see the properties."""
+
+    problem: Problem
+    config: WgmmaTmaConfig
+
+    @property
+    def layout(self) -> PackedLayout:
+        return packed_layout(self.problem)
+
+    @property
+    def consumers(self) -> int:
+        """Threads that multiply."""
+        return WARPGROUP_THREADS * self.config.warpgroups
+
+    @property
+    def moves_registers(self) -> bool:
+        """The producer is a whole warpgroup, which gives registers to the consumers.
+
+        Nine warps leave 168 registers a thread (three warps share a quarter of the SM's 65,536), too
+        few beside more than 64 accumulators.
+        """
+        return self.config.warpgroups == 2 and self.accumulators > MAX_ACCUMULATORS_IN_PLACE
+
+    @property
+    def threads(self) -> int:
+        """The consumers and the producer: one warp, or a warpgroup that gives registers away."""
+        return self.consumers + (WARPGROUP_THREADS if self.moves_registers else 32)
+
+    @property
+    def row_blocks(self) -> int:
+        """m64 operands of a warpgroup, one 64-feature strip each."""
+        return self.config.block_n // (BLOCK_ROWS * self.config.warpgroups)
+
+    @property
+    def strips(self) -> int:
+        """64-feature strips of a CTA's tile."""
+        return self.config.block_n // BLOCK_ROWS
+
+    @property
+    def token_tiles(self) -> int:
+        return self.config.block_m // 8
+
+    @property
+    def accumulators(self) -> int:
+        """FP32 accumulator registers of a consumer thread."""
+        return 4 * self.row_blocks * self.token_tiles
+
+    @property
+    def owned_tiles(self) -> int:
+        """n8 tiles of tokens whose sums one CTA of a cluster finishes."""
+        return self.token_tiles // self.config.split_k
+
+    @property
+    def x_slab_bytes(self) -> int:
+        """Activations of 64 inputs."""
+        return self.config.block_m * 2 * BOX_INPUTS
+
+    @property
+    def weights_offset(self) -> int:
+        """Where the packed blocks of a slot start, behind its activations."""
+        return self.x_slab_bytes * BLOCK_K // BOX_INPUTS
+
+    @property
+    def copied_bytes(self) -> int:
+        """What the mbarrier of a slot waits for."""
+        return self.weights_offset + self.strips * self.layout.block_bytes
+
+    @property
+    def stage_bytes(self) -> int:
+        return -(-self.copied_bytes // SWIZZLE_ATOM) * SWIZZLE_ATOM
+
+    @property
+    def exchange_offset(self) -> int:
+        """Where the other CTAs of the cluster put their partial sums."""
+        return self.config.num_stages * self.stage_bytes
+
+    @property
+    def exchange_bytes(self) -> int:
+        """One FP32 part for each other CTA of the cluster."""
+        part = 4 * 4 * self.row_blocks * self.owned_tiles * self.consumers
+        return part * (self.config.split_k - 1)
+
+    @property
+    def barrier_offset(self) -> int:
+        return self.exchange_offset + self.exchange_bytes
+
+    @property
+    def smem_bytes(self) -> int:
+        return self.barrier_offset + 16 * self.config.num_stages
+
+    @property
+    def n_tiles(self) -> int:
+        return -(-self.problem.n // self.config.block_n)
+
+    @property
+    def strip_tail(self) -> bool:
+        """The last tile along N has strips that do not exist."""
+        return self.n_tiles * self.strips > self.layout.strips
+
+    @property
+    def feature_tail(self) -> bool:
+        """The last tile along N has features that do not exist."""
+        return self.n_tiles * self.config.block_n > self.problem.n

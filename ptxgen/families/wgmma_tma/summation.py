@@ -1,0 +1,15 @@
+"""Which order the sums of a wgmma_tma kernel follow: everything that fixes the bits of its results."""
+
+from __future__ import annotations
+
+from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
+from ptxgen.problem import Problem
+
+
+def summation_key(problem: Problem, config: WgmmaTmaConfig) -> str:
+    """Names the order in which a kernel adds up each output; see Family.summation_key.
+
+    The same order as the wgmma family's: one accumulator in the order of K, cut by a split of K only,
+    whose parts are added in the order of the CTAs.
+    """
+    return "wgmma in order of K" if config.split_k == 1 else f"wgmma split_k={config.split_k}"
