@@ -14,6 +14,7 @@ from db.records import Answer, DeviceRecord, Level, Protocol, ToolchainRecord, W
 from db.staleness import hard_reasons, soft_reasons
 from ptxgen.arch import ArchSpec
 from ptxgen.families import default_config
+from ptxgen.families.invariant import invariant_default
 from ptxgen.problem import M_BUCKETS, Problem, bucket_of
 
 
@@ -46,10 +47,15 @@ def choose(
     toolchain: ToolchainRecord,
     arch: ArchSpec,
     num_sms: int,
+    batch_invariant: bool = False,
     buckets: tuple[int, ...] = M_BUCKETS,
 ) -> Answer:
-    """The best answer from this problem's winners; the default where none may be served."""
+    """The best answer from this problem's winners; the default where none may be served.
+
+    With batch_invariant the winners given are batch-invariant ones, and so is the default.
+    """
     question = _Question(m, bucket_of(m, buckets), device, protocol)
+    kind = "batch-invariant" if batch_invariant else "usable"
     refused: list[str] = []
     for level, winner in _ladder(winners, question):
         reasons = hard_reasons(winner, toolchain, arch)
@@ -70,12 +76,16 @@ def choose(
         level=Level.DEFAULT,
         problem=problem,
         m=m,
-        config=default_config(problem, arch, max(m, 1), num_sms),
+        config=(
+            invariant_default(problem, arch, max(m, 1))
+            if batch_invariant
+            else default_config(problem, arch, max(m, 1), num_sms)
+        ),
         winner=None,
         predicted=False,
         message=_with_refused(
-            f"built-in default, not tuned: nothing usable is stored for {problem.key()} on "
-            f"{device.name} or a device like it",
+            f"built-in default, not tuned: nothing {kind} is stored "
+            f"for {problem.key()} on {device.name} or a device like it",
             refused,
         ),
     )

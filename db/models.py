@@ -19,6 +19,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
@@ -215,10 +216,23 @@ class Trial(Base):
 
 
 class Winner(Base):
-    """The best trial of (device model, problem, M bucket, protocol, measured or predicted)."""
+    """The best trial of (device model, problem, M bucket, protocol, measured or predicted).
+
+    Among all configs, or, where batch_invariant is set, among those of one order of sums.
+    """
 
     __tablename__ = "winner"
-    __table_args__ = (UniqueConstraint("device_key", "problem_id", "m", "protocol", "predicted"),)
+    __table_args__ = (
+        UniqueConstraint(
+            "device_key",
+            "problem_id",
+            "m",
+            "protocol",
+            "predicted",
+            "batch_invariant",
+            name="uq_winner_cell",  # the usual name is too long for PostgreSQL
+        ),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     device_key: Mapped[str] = mapped_column(String(200))
@@ -226,6 +240,7 @@ class Winner(Base):
     m: Mapped[int]
     protocol: Mapped[str] = mapped_column(String(16))
     predicted: Mapped[bool]
+    batch_invariant: Mapped[bool] = mapped_column(server_default=false())
     trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id"))
     default_us: Mapped[float | None]
     cublas_us: Mapped[float | None]

@@ -183,8 +183,12 @@ def winners(
     m: int | None = None,
     protocol: Protocol | None = None,
     predicted: bool | None = None,
+    batch_invariant: bool | None = False,
 ) -> list[WinnerRecord]:
-    """Winners by device, problem, M, protocol, measured before predicted. None: do not filter."""
+    """Winners by device, problem, M, protocol, measured before predicted. None: do not filter.
+
+    Batch-invariant winners only where they are asked for: elsewhere they would be second ones.
+    """
     query = (
         select(Winner)
         .join(Winner.trial)
@@ -199,6 +203,7 @@ def winners(
         Winner.m: m,
         Winner.protocol: protocol and protocol.value,
         Winner.predicted: predicted,
+        Winner.batch_invariant: batch_invariant,
     }
     query = query.where(
         *(column == value for column, value in filters.items() if value is not None)
@@ -221,6 +226,7 @@ def best(
     arch: ArchSpec,
     num_sms: int | None = None,
     allow_predicted: bool = True,
+    batch_invariant: bool = False,
     buckets: tuple[int, ...] = M_BUCKETS,
 ) -> Answer:
     """The best config for a batch of m, and how good that answer is.
@@ -236,6 +242,8 @@ def best(
         arch: the target.
         num_sms: for the built-in default; device.num_sms where None.
         allow_predicted: whether a predicted winner may be served where no measured one exists.
+        batch_invariant: serve only kernels of the problem's one order of sums, so that a row's
+            result is the same bits for every m.
         buckets: the M buckets.
 
     Raises:
@@ -248,6 +256,7 @@ def best(
         problem=problem,
         capability=capability_text(arch),
         predicted=None if allow_predicted else False,
+        batch_invariant=batch_invariant,
     )
     return choose(
         stored,
@@ -258,6 +267,7 @@ def best(
         toolchain=toolchain,
         arch=arch,
         num_sms=device.num_sms if num_sms is None else num_sms,
+        batch_invariant=batch_invariant,
         buckets=buckets,
     )
 

@@ -108,6 +108,7 @@ class WinnerRecord:
     default_us and cublas_us were measured in the same run; None where they were not measured.
     predicted is True where no GPU ran the kernel and time_us comes from the model. proof is what
     the finals showed, evidence what the GPU said meanwhile; None where there was neither.
+    batch_invariant: it is the best of those whose sums have one order for every M.
     """
 
     trial_id: int
@@ -132,6 +133,7 @@ class WinnerRecord:
     proof: Proof | None = None
     protocol_version: int = PROTOCOL_VERSION
     layout_version: int = LAYOUT_VERSION
+    batch_invariant: bool = False
 
 
 class Level(StrEnum):

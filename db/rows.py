@@ -160,6 +160,7 @@ def winner_record(row: Winner) -> WinnerRecord | None:
         proof=None if row.proof is None else Proof.from_dict(row.proof),
         protocol_version=trial.protocol_version,
         layout_version=trial.layout_version,
+        batch_invariant=row.batch_invariant,
     )
 
 

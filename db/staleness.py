@@ -8,6 +8,7 @@ from db.records import PROTOCOL_VERSION, Protocol, ToolchainRecord, WinnerRecord
 from ptxgen.arch import ArchSpec
 from ptxgen.config import KernelConfig
 from ptxgen.families import emit, violations
+from ptxgen.families.invariant import is_invariant
 from ptxgen.problem import Problem
 from ptxgen.weights.layout import LAYOUT_VERSION
 
@@ -39,6 +40,8 @@ def hard_reasons(winner: WinnerRecord, toolchain: ToolchainRecord, arch: ArchSpe
         reasons.append(f"config is illegal here: {'; '.join(illegal)}")
     elif emitted_digest(winner.problem, winner.config, arch) != winner.source_digest:
         reasons.append("the emitter writes another source for this config now")
+    if winner.batch_invariant and not illegal and not is_invariant(winner.problem, winner.config):
+        reasons.append("its sums have another order than batch-invariant kernels have now")
     return reasons
 
 

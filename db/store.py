@@ -165,10 +165,12 @@ class Store:
         ties: Sequence[KernelConfig] = (),
         proof: Proof | None = None,
         refresh: bool = False,
+        batch_invariant: bool = False,
     ) -> bool:
         """Makes a trial the winner of its device model, problem, M and protocol.
 
-        Measured and predicted winners are kept side by side, so neither replaces the other. A
+        Measured and predicted winners are kept side by side, so neither replaces the other; and
+        so are ordinary and batch-invariant ones. A
         faster stored winner stays, unless refresh is set or it can no longer be served (another
         source, layout, NVRTC major or protocol version).
 
@@ -179,6 +181,7 @@ class Store:
             ties: configs that are as fast within the noise.
             proof: what the finals showed; None where there were none.
             refresh: replace a faster stored winner as well.
+            batch_invariant: it won among the configs that keep one order of sums for every M.
 
         Returns:
             Whether the trial is the winner now.
@@ -194,6 +197,7 @@ class Store:
                 "m": trial.m,
                 "protocol": trial.protocol,
                 "predicted": WINNING[Status(trial.status)],
+                "batch_invariant": batch_invariant,
             }
             # Writers of one problem's winners take turns (SQLite's write lock does that by itself).
             session.get_one(ProblemRow, trial.problem_id, with_for_update=True)

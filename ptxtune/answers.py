@@ -46,10 +46,12 @@ def best_answers(
     protocol: Protocol = Protocol.PLAIN,
     db: str | None = None,
     allow_predicted: bool = True,
+    batch_invariant: bool = False,
 ) -> list[Answer]:
     """One answer a problem and M. A pinned config (PTXTUNE_PIN) goes before the database.
 
     Raises:
+        ConfigError: batch_invariant, and the pinned config adds up in another order.
         StoreError: the database cannot be opened.
         ProblemError: an M is no batch size.
     """
@@ -57,7 +59,7 @@ def best_answers(
     wanted = list(batches)
     with open_database(db) as database:
         return [
-            pinned_answer(problem, m, target.arch)
+            pinned_answer(problem, m, target.arch, batch_invariant=batch_invariant)
             or query.best(
                 database,
                 problem,
@@ -67,6 +69,7 @@ def best_answers(
                 toolchain=toolchain,
                 arch=target.arch,
                 allow_predicted=allow_predicted,
+                batch_invariant=batch_invariant,
             )
             for problem in problems
             for m in wanted

@@ -47,6 +47,7 @@ def best(
     gpu: str | None = None,
     db: str | None = None,
     allow_predicted: bool = True,
+    batch_invariant: bool = False,
 ) -> Answer:
     """The best stored config for a batch of m, and how good that answer is.
 
@@ -62,6 +63,7 @@ def best(
         gpu: a GPU by name; None for the one that is here, else h200.
         db: database; None for PTXTUNE_DB, else the user's.
         allow_predicted: whether a prediction may answer where nothing was measured.
+        batch_invariant: only kernels whose result for a row is the same bits for every m.
 
     Raises:
         PtxtuneError: a bad argument or an unusable database.
@@ -74,6 +76,7 @@ def best(
         protocol=Protocol(protocol),
         db=db,
         allow_predicted=allow_predicted,
+        batch_invariant=batch_invariant,
     )
     return answer
 
@@ -96,6 +99,7 @@ def tune(
     sampler: str | None = None,
     seed: int = 0,
     strict: bool = False,
+    batch_invariant: bool = False,
     gpu: str | None = None,
     db: str | None = None,
     cache_dir: str | None = None,
@@ -124,6 +128,7 @@ def tune(
         sampler=sampler,
         seed=seed,
         strict=strict,
+        batch_invariant=batch_invariant,
         cache_dir=cache_dir,
     )
     return run_job(job, target, db=db, on_event=on_event)
@@ -144,6 +149,7 @@ def export(
     db: str | None = None,
     cache_dir: str | None = None,
     allow_predicted: bool = True,
+    batch_invariant: bool = False,
     force: bool = False,
 ) -> Path:
     """Writes the best kernels of the buckets m as one bundle; returns its folder.
@@ -160,6 +166,7 @@ def export(
         db=db,
         cache_dir=cache_dir,
         allow_predicted=allow_predicted,
+        batch_invariant=batch_invariant,
         force=force,
     )
     return folder

@@ -28,6 +28,7 @@ def export_bundle(
     db: str | None = None,
     cache_dir: str | None = None,
     allow_predicted: bool = True,
+    batch_invariant: bool = False,
     force: bool = False,
 ) -> tuple[Path, list[Answer]]:
     """Writes the best kernel of each bucket as one bundle.
@@ -41,6 +42,8 @@ def export_bundle(
         db: database; the user's where None.
         cache_dir: compile cache; the user's where None.
         allow_predicted: whether a predicted winner may be exported.
+        batch_invariant: only kernels of one order of sums, so that a row's result is the same
+            bits in every bucket.
         force: replace an older bundle.
 
     Returns:
@@ -53,7 +56,13 @@ def export_bundle(
     if not sizes or sizes[0] < 1:
         raise ProblemError(f"buckets {sizes} cannot be exported; name at least one M, each >= 1.")
     answers = best_answers(
-        [problem], sizes, target=target, protocol=protocol, db=db, allow_predicted=allow_predicted
+        [problem],
+        sizes,
+        target=target,
+        protocol=protocol,
+        db=db,
+        allow_predicted=allow_predicted,
+        batch_invariant=batch_invariant,
     )
     cache = CompileCache(Path(cache_dir).expanduser() if cache_dir else env.cache_dir())
     toolchain = current_toolchain(target.driver)

@@ -112,6 +112,11 @@ db_option = click.option(
 cache_option = click.option(
     "--cache-dir", help="Compiled kernels (default: $PTXTUNE_CACHE_DIR, else the user cache)."
 )
+batch_invariant_option = click.option(
+    "--batch-invariant",
+    is_flag=True,
+    help="Only kernels whose result for a row is the same bits for every M.",
+)
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document; progress goes to stderr."
 )

@@ -10,6 +10,7 @@ from ptxgen.arch import ArchSpec
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
 from ptxgen.families import config_from_dict, violations
+from ptxgen.families.invariant import invariant_key, is_invariant
 from ptxgen.problem import Problem, check_m
 
 
@@ -28,11 +29,13 @@ def parse_config(text: str, where: str) -> KernelConfig:
     return config_from_dict(data)
 
 
-def pinned_answer(problem: Problem, m: int, arch: ArchSpec) -> Answer | None:
+def pinned_answer(
+    problem: Problem, m: int, arch: ArchSpec, *, batch_invariant: bool = False
+) -> Answer | None:
     """The pinned config as an answer; None where nothing is pinned or it is illegal here.
 
     Raises:
-        ConfigError: PTXTUNE_PIN holds no config.
+        ConfigError: PTXTUNE_PIN holds no config, or, with batch_invariant, one of another order.
         ProblemError: m is not a batch size.
     """
     text = env.pinned_config()
@@ -41,6 +44,12 @@ def pinned_answer(problem: Problem, m: int, arch: ArchSpec) -> Answer | None:
     config = parse_config(text, env.PIN.name)
     if violations(problem, config, arch):
         return None
+    if batch_invariant and not is_invariant(problem, config):
+        raise ConfigError(
+            f"{env.PIN.name} pins {config.key()}, which does not add up in the order of "
+            f"batch-invariant kernels ({invariant_key(problem)}); unset it, or leave "
+            f"--batch-invariant out."
+        )
     return Answer(
         level=Level.PINNED,
         problem=problem,

@@ -51,6 +51,11 @@ def summary_text(summary: TuneSummary, layer_names: Mapping[tuple[int, int], str
         parts.append(
             f"Predicted for {summary.device.name} by the roofline model; no GPU ran these kernels."
         )
+    if any(item.task.batch_invariant for item in summary.tasks):
+        parts.append(
+            "Batch-invariant: a row's result is the same bits for every M. These winners are kept "
+            "beside the ordinary ones; best and export serve them with --batch-invariant."
+        )
     if summary.interrupted:
         parts.append("Interrupted; all results are kept, and the same command goes on from here.")
     return "\n\n".join(parts)
@@ -83,6 +88,7 @@ def _result(ended: TaskEnded) -> dict[str, Any]:
         "problem": ended.task.problem.to_dict(),
         "m": ended.task.m,
         "protocol": ended.task.protocol.value,
+        "batch_invariant": ended.task.batch_invariant,
         "config": ended.config.to_dict() if ended.config else None,
         "time_us": ended.time_us,
         "default_us": ended.default_us,

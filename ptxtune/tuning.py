@@ -35,9 +35,12 @@ def make_job(
     seed: int = 0,
     refresh: bool = False,
     strict: bool = False,
+    batch_invariant: bool = False,
     cache_dir: str | None = None,
 ) -> TuneJob:
     """A job for the target; strict: times taken beside other processes on the GPU are NOISY.
+
+    batch_invariant: only configs whose result for a row does not depend on M are searched.
 
     Raises ProblemError where there is nothing to tune.
     """
@@ -52,6 +55,7 @@ def make_job(
         refresh=refresh,
         evaluator_options={"strict": strict},
         cache_root=Path(cache_dir).expanduser() if cache_dir else None,
+        batch_invariant=batch_invariant,
     )
 
 

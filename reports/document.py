@@ -26,6 +26,7 @@ def winner_document(winner: WinnerRecord) -> dict[str, Any]:
         "protocol": winner.protocol.value,
         "source": source_text(winner),
         "predicted": winner.predicted,
+        "batch_invariant": winner.batch_invariant,
         "time_us": winner.time_us,
         "spread": winner.spread,
         "rel_err": winner.rel_err,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from db import query
 from db.records import WinnerRecord
 from ptxgen.config import KernelConfig
+from ptxgen.families.invariant import is_invariant
 from ptxgen.outcome import Outcome, Status
 from search.context import MAX_KILLS, RunContext, StoppedError, emit_source
 from search.evaluator import Candidate, Effort, EvaluateRequest, FinalsRequest
@@ -111,6 +112,7 @@ def _won(
         ties=ties,
         proof=proof,
         refresh=True,  # the stored winner took part where it still counts
+        batch_invariant=task.batch_invariant,
     )
     evidence = winner.outcome.evidence
     if evidence is not None and evidence.other_pids:
@@ -207,7 +209,7 @@ def _by_screening(context: RunContext, search: TaskSearch, task: Task) -> TaskEn
     if trial_id is None or time_us is None:
         return _without_winner(context, task, "no candidate ended well")
     default_us = search.time_of(search.default)
-    context.store.set_winner(trial_id, default_us=default_us)
+    context.store.set_winner(trial_id, default_us=default_us, batch_invariant=task.batch_invariant)
     return TaskEnded(task, config, time_us, default_us, None, context.floor_us(task))
 
 
@@ -220,7 +222,10 @@ def _stored_winner(context: RunContext, task: Task) -> WinnerRecord | None:
         m=task.m,
         protocol=task.protocol,
         predicted=False,
+        batch_invariant=task.batch_invariant,
     )
+    if task.batch_invariant:  # one of an older order of sums must not take part in the finals
+        found = [item for item in found if is_invariant(item.problem, item.config)]
     return found[0] if found else None
 
 

@@ -16,15 +16,17 @@ from search.budget import Budget
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem x M bucket x protocol."""
+    """One problem x M bucket x protocol; batch_invariant: over the configs of one order of sums."""
 
     problem: Problem
     m: int
     protocol: Protocol
+    batch_invariant: bool = False
 
     def title(self) -> str:
         """How the task is called on screen."""
-        return f"{self.problem.key()} M={self.m} {self.protocol.value}"
+        kind = " batch-invariant" if self.batch_invariant else ""
+        return f"{self.problem.key()} M={self.m} {self.protocol.value}{kind}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,9 @@ class SoakFamily:
     ) -> KernelConfig:
         return _BASE
 
+    def summation_key(self, problem: Problem, config: KernelConfig) -> str:
+        return "one order"
+
     def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
         return LaunchPlan(128, 4096, 8, 64, -(-problem.n // 64), 1, arch.has_pdl)
 

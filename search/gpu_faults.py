@@ -83,6 +83,9 @@ class BrokenFamily:
         good = (item for item in self._configs if self._plan.fault_of(item, problem.key()) is None)
         return next(good, self._configs[0])
 
+    def summation_key(self, problem: Problem, config: KernelConfig) -> str:
+        return self._base.summation_key(problem, config)
+
     def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
         return self._base.plan(problem, config, arch)
 

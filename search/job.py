@@ -12,6 +12,7 @@ from ptxgen.env import cache_dir
 from ptxgen.errors import ProblemError, PtxtuneError
 from ptxgen.families import FAMILIES
 from ptxgen.families.base import Family
+from ptxgen.families.invariant import invariant_families
 from ptxgen.problem import Problem, check_m
 from search.budget import PRESETS, Budget
 from search.compile_pool import HANDLER, TIMEOUT_S
@@ -45,6 +46,7 @@ class TuneJob:
         compile_handler: "module:function" that compiles in the processes of the pool.
         families: kernel families; all registered ones where None.
         lock_folder: folder of the host-wide GPU lock; the temporary folder where None.
+        batch_invariant: search only configs whose result for a row does not depend on M.
     """
 
     problems: tuple[Problem, ...]
@@ -65,6 +67,7 @@ class TuneJob:
     compile_handler: str = HANDLER
     families: Mapping[str, Family] | None = None
     lock_folder: Path | None = None
+    batch_invariant: bool = False
 
     def __post_init__(self) -> None:
         if not self.problems or not self.buckets or not self.protocols:
@@ -78,7 +81,7 @@ class TuneJob:
     def tasks(self) -> tuple[Task, ...]:
         """Every problem x bucket x protocol, once each, one problem after the other."""
         found = (
-            Task(problem, m, protocol)
+            Task(problem, m, protocol, self.batch_invariant)
             for problem in self.problems
             for m in sorted(set(self.buckets))
             for protocol in self.protocols
@@ -86,8 +89,9 @@ class TuneJob:
         return tuple(dict.fromkeys(found))
 
     def kernel_families(self) -> Mapping[str, Family]:
-        """The families to search."""
-        return FAMILIES if self.families is None else self.families
+        """The families to search. Raises ConfigError where none of them is batch-invariant."""
+        found = FAMILIES if self.families is None else self.families
+        return invariant_families(found) if self.batch_invariant else found
 
     def cache_folder(self) -> Path:
         """The compile cache's folder."""
@@ -104,6 +108,7 @@ class TuneJob:
             "sampler": self.sampler,
             "seed": self.seed,
             "refresh": self.refresh,
+            "batch_invariant": self.batch_invariant,
         }
 
 

@@ -168,7 +168,12 @@ def _predict_task(shared: _Prediction, task: Task, index: int) -> TaskEnded:
         good, key=lambda row: (row.outcome.time_us, row.config != default, row.config.key())
     )
     default_us = next((row.outcome.time_us for row in good if row.config == default), None)
-    shared.store.set_winner(winner.trial_id, default_us=default_us, refresh=True)
+    shared.store.set_winner(
+        winner.trial_id,
+        default_us=default_us,
+        refresh=True,
+        batch_invariant=task.batch_invariant,
+    )
     return TaskEnded(task, winner.config, winner.outcome.time_us, default_us, None, floor)
 
 

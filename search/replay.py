@@ -67,6 +67,9 @@ class LimitedFamily:
             offered or [wanted], key=lambda config: (_differing(config, wanted), config.key())
         )
 
+    def summation_key(self, problem: Problem, config: KernelConfig) -> str:
+        return self._base.summation_key(problem, config)
+
     def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
         return self._base.plan(problem, config, arch)
 

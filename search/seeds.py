@@ -24,7 +24,9 @@ def neighbour_winners(database: Database, device: DeviceRecord, task: Task) -> l
 
     They also break ties: one kernel that serves two buckets is better than two.
     """
-    found = query.winners(database, device=device, problem=task.problem)
+    found = query.winners(
+        database, device=device, problem=task.problem, batch_invariant=task.batch_invariant
+    )
     found.sort(key=lambda item: (item.m != task.m, _octaves(item.m, task.m)))
     return _distinct(item.config for item in found)
 

@@ -28,6 +28,7 @@ class FunctionFamily(Generic[Config]):
         legality: (problem, config, arch) -> why the config is illegal.
         search_space: (problem, arch, m) -> configs worth trying.
         untuned: (problem, arch, m, num_sms) -> the default.
+        summation: (problem, config) -> which order the sums follow.
         planner: (problem, config, arch) -> the launch plan.
         emitter: (problem, config, arch) -> the kernel's text and launch plan.
     """
@@ -38,6 +39,7 @@ class FunctionFamily(Generic[Config]):
     legality: Callable[[Problem, Config, ArchSpec], list[str]]
     search_space: Callable[[Problem, ArchSpec, int], Iterator[Config]]
     untuned: Callable[[Problem, ArchSpec, int, int], Config]
+    summation: Callable[[Problem, Config], str]
     planner: Callable[[Problem, Config, ArchSpec], LaunchPlan]
     emitter: Callable[[Problem, Config, ArchSpec], KernelSource]
 
@@ -58,6 +60,9 @@ class FunctionFamily(Generic[Config]):
         self, problem: Problem, arch: ArchSpec, m: int, num_sms: int
     ) -> KernelConfig:
         return self.untuned(problem, arch, m, num_sms)
+
+    def summation_key(self, problem: Problem, config: KernelConfig) -> str:
+        return self.summation(problem, self._own(config))
 
     def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
         return self.planner(problem, self._own(config), arch)

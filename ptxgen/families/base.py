@@ -45,6 +45,14 @@ class Family(Protocol):
         """A safe, decent config for a batch of m without any tuning."""
         ...
 
+    def summation_key(self, problem: Problem, config: KernelConfig) -> str:
+        """Names the order in which the kernel adds up each output.
+
+        Kernels of one problem and arch whose keys are equal give the same bits for the same row of
+        activations, wherever in a batch of whatever size that row is.
+        """
+        ...
+
     def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
         """The launch plan that emit would return, of a legal config, without the text."""
         ...

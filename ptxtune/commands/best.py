@@ -9,6 +9,7 @@ import click
 from db.records import Protocol
 from ptxtune.answers import answer_document, answer_table, best_answers
 from ptxtune.options import (
+    batch_invariant_option,
     db_option,
     gpu_option,
     json_option,
@@ -26,6 +27,7 @@ from ptxtune.target import resolve_target
 @m_option()
 @protocol_option(several=False, default="plain")
 @click.option("--measured", is_flag=True, help="Leave predicted winners out.")
+@batch_invariant_option
 @gpu_option
 @db_option
 @json_option
@@ -34,6 +36,7 @@ def command(
     m: tuple[int, ...],
     protocol: str,
     measured: bool,
+    batch_invariant: bool,
     gpu: str | None,
     db: str | None,
     as_json: bool,
@@ -58,6 +61,7 @@ def command(
         protocol=Protocol(protocol),
         db=db,
         allow_predicted=not measured,
+        batch_invariant=batch_invariant,
     )
     note(selection.note)
     if as_json:

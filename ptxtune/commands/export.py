@@ -11,6 +11,7 @@ from db.records import Protocol
 from ptxtune.answers import answer_document, answer_table
 from ptxtune.exporting import export_bundle
 from ptxtune.options import (
+    batch_invariant_option,
     cache_option,
     db_option,
     gpu_option,
@@ -33,6 +34,7 @@ from ptxtune.target import resolve_target
 )
 @click.option("--measured", is_flag=True, help="Leave predicted winners out.")
 @click.option("--force", is_flag=True, help="Replace an older bundle.")
+@batch_invariant_option
 @gpu_option
 @db_option
 @cache_option
@@ -43,6 +45,7 @@ def command(
     protocol: str,
     out: Path,
     measured: bool,
+    batch_invariant: bool,
     force: bool,
     gpu: str | None,
     db: str | None,
@@ -70,6 +73,7 @@ def command(
         db=db,
         cache_dir=cache_dir,
         allow_predicted=not measured,
+        batch_invariant=batch_invariant,
         force=force,
     )
     files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())

@@ -9,6 +9,7 @@ import click
 from db.records import Protocol
 from ptxtune.neighbours import check_neighbours
 from ptxtune.options import (
+    batch_invariant_option,
     cache_option,
     db_option,
     gpu_option,
@@ -52,6 +53,7 @@ INTERRUPTED = 130
 @click.option("--seed", type=int, default=0, show_default=True, help="Of every random choice.")
 @click.option("--refresh", is_flag=True, help="Measure again what is stored already.")
 @click.option("--strict", is_flag=True, help="Refuse to measure beside other processes on the GPU.")
+@batch_invariant_option
 @gpu_option
 @db_option
 @cache_option
@@ -70,6 +72,7 @@ def command(
     seed: int,
     refresh: bool,
     strict: bool,
+    batch_invariant: bool,
     gpu: str | None,
     db: str | None,
     cache_dir: str | None,
@@ -101,6 +104,7 @@ def command(
         seed=seed,
         refresh=refresh,
         strict=strict,
+        batch_invariant=batch_invariant,
         cache_dir=cache_dir,
     )
     note(selection.note)
@@ -113,15 +117,15 @@ def command(
         say_json(summary_document(summary))
     else:
         say(summary_text(summary, selection.layer_names))
-        note(_next_steps(selection, m))
+        note(_next_steps(selection, m, " --batch-invariant" if batch_invariant else ""))
     context.exit(INTERRUPTED if summary.interrupted else 0)
 
 
-def _next_steps(selection: Selection, m: tuple[int, ...]) -> str:
+def _next_steps(selection: Selection, m: tuple[int, ...], flag: str) -> str:
     problem = selection.problems[0]
     batches = ",".join(map(str, m))
     return (
-        f"\nNext: ptxtune best --n {problem.n} --k {problem.k} --m {m[0]}\n"
-        f"      ptxtune export --n {problem.n} --k {problem.k} --m {batches} --out bundle\n"
+        f"\nNext: ptxtune best --n {problem.n} --k {problem.k} --m {m[0]}{flag}\n"
+        f"      ptxtune export --n {problem.n} --k {problem.k} --m {batches}{flag} --out bundle\n"
         f"      ptxtune report --html report.html"
     )

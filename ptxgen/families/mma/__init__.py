@@ -9,6 +9,7 @@ from ptxgen.families.mma.emit import emit, plan
 from ptxgen.families.mma.rules import violations
 from ptxgen.families.mma.shape import Shape
 from ptxgen.families.mma.space import candidates, default_config
+from ptxgen.families.mma.summation import summation_key
 from ptxgen.problem import Problem
 from ptxgen.source import LaunchPlan
 
@@ -24,6 +25,7 @@ MMA = FunctionFamily(
     legality=violations,
     search_space=candidates,
     untuned=default_config,
+    summation=summation_key,
     planner=_plan,
     emitter=emit,
 )

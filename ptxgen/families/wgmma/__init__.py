@@ -10,6 +10,7 @@ from ptxgen.families.wgmma.emit import emit
 from ptxgen.families.wgmma.rules import violations
 from ptxgen.families.wgmma.shape import WgmmaShape
 from ptxgen.families.wgmma.space import candidates, default_config
+from ptxgen.families.wgmma.summation import summation_key
 from ptxgen.problem import Problem
 from ptxgen.source import LaunchPlan
 
@@ -25,6 +26,7 @@ WGMMA = FunctionFamily(
     legality=violations,
     search_space=candidates,
     untuned=default_config,
+    summation=summation_key,
     planner=_plan,
     emitter=emit,
 )

@@ -76,6 +76,9 @@ class FakeFamily:
     ) -> KernelConfig:
         return FakeConfig(1, num_sms > 100)
 
+    def summation_key(self, problem: Problem, config: KernelConfig) -> str:
+        return f"split={config.split}"
+
     def emit(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> KernelSource:
         text = f"v{self.emitter_version} {problem.key()} {config.key()}"
         return KernelSource(text, arch.name, LaunchPlan(32, 0, 8, 64, 64, 1, False))

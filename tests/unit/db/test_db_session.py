@@ -19,12 +19,13 @@ from db.session import open_database
 from db.store import Store
 from ptxgen.errors import StoreError
 
-LEVEL_TWO = """
+LATEST = migrate.known_revisions()[-1]
+NEXT_LEVEL = f"""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "9999"
+down_revision = "{LATEST}"
 
 
 def upgrade() -> None:
@@ -166,21 +167,21 @@ def test_an_older_schema_is_migrated_and_keeps_its_rows(fresh_target, tmp_path):
         Store(database).start_run(H200, TOOLCHAIN)
     scripts = tmp_path / "migrations"
     shutil.copytree(migrate.SCRIPTS, scripts)
-    (scripts / "versions" / "0002_note.py").write_text(LEVEL_TWO)
+    (scripts / "versions" / "9999_note.py").write_text(NEXT_LEVEL)
     with open_database(fresh_target) as database:
         with database.writing() as session:
             migrate.upgrade(session.connection(), "here", scripts)
         with database.engine.connect() as connection:
             assert connection.execute(text("SELECT note FROM run")).scalars().all() == ["old"]
-            assert migrate.current_revision(connection, "here", scripts) == "0002"
-    assert "has schema 0002" in refusal(fresh_target)
+            assert migrate.current_revision(connection, "here", scripts) == "9999"
+    assert "has schema 9999" in refusal(fresh_target)
 
 
 def test_a_failed_migration_leaves_nothing_behind(fresh_target, tmp_path):
     scripts = tmp_path / "migrations"
     shutil.copytree(migrate.SCRIPTS, scripts)
-    broken = LEVEL_TWO + '    op.drop_table("nowhere")\n'
-    (scripts / "versions" / "0002_note.py").write_text(broken)
+    broken = NEXT_LEVEL + '    op.drop_table("nowhere")\n'
+    (scripts / "versions" / "9999_note.py").write_text(broken)
     with open_database(fresh_target) as database:
         with (
             pytest.raises(StoreError, match="refused the statement"),
@@ -190,7 +191,7 @@ def test_a_failed_migration_leaves_nothing_behind(fresh_target, tmp_path):
         with database.engine.connect() as connection:
             columns = [column["name"] for column in inspect(connection).get_columns("run")]
             assert "note" not in columns
-            assert migrate.current_revision(connection, "here", scripts) == "0001"
+            assert migrate.current_revision(connection, "here", scripts) == LATEST
 
 
 def test_a_locked_database_says_so(tmp_path):

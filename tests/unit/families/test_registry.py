@@ -19,6 +19,9 @@ TAKE_A_CONFIG: dict[str, Callable[[Family], Callable[..., Any]]] = {
     "violations": lambda family: family.violations,
     "plan": lambda family: family.plan,
     "emit": lambda family: family.emit,
+    "summation_key": lambda family: (
+        lambda problem, config, _arch: family.summation_key(problem, config)
+    ),
 }
 
 

@@ -17,6 +17,7 @@ from db.records import DeviceRecord, ToolchainRecord
 from ptxgen.arch import ArchSpec
 from ptxgen.config import KernelConfig, Scalar
 from ptxgen.errors import ConfigError, DriverError
+from ptxgen.families.mma import MMA
 from ptxgen.families.mma.config import MmaConfig
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
@@ -90,6 +91,9 @@ class FakeFamily:
         self, problem: Problem, arch: ArchSpec, m: int, num_sms: int
     ) -> KernelConfig:
         return BASE
+
+    def summation_key(self, problem: Problem, config: KernelConfig) -> str:
+        return MMA.summation_key(problem, config)
 
     def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
         block_n = _int(config, "block_n")
