@@ -14,6 +14,9 @@ EXAMPLE_NAME = "example.c"
 MAX_BUCKETS = 32
 """PTXTUNE_MAX_BUCKETS of runtime.h."""
 
+RUNTIME_VERSION = 2
+"""PTXTUNE_RUNTIME_VERSION of runtime.h; rises when the structures of part 3 change."""
+
 WORD_BYTES = 8
 WORDS_PER_LINE = 5
 
@@ -84,6 +87,10 @@ def _data(manifest: Manifest, cubins: dict[int, bytes]) -> str:
             f"#ifndef {guard}",
             f"#define {guard} 1",
             "",
+            f"#if PTXTUNE_RUNTIME_VERSION != {RUNTIME_VERSION}",
+            "#error two bundles of different ptxtune versions: export one of them again",
+            "#endif",
+            "",
             *kernels,
             f"static const ptxtune_bucket {symbol}_buckets[] = {{",
             rows,
@@ -109,6 +116,8 @@ def _bucket_row(symbol: str, bucket: Bucket) -> str:
         plan.split_k,
         int(plan.pdl),
         plan.cluster_k,
+        plan.max_ctas,
+        *(plan.x_box or (0, 0)),
         bucket.self_test_m,
     )
     return f"    {{{', '.join(map(str, numbers))}, {symbol}_m{bucket.m_max}}}"

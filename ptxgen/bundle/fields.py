@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ptxgen.errors import BundleError
+from ptxgen.errors import BundleError, PtxtuneError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,27 @@ class Fields:
         """The objects of a list field."""
         values: list[Any] = self._typed(name, list, "a list")
         return [Fields(value, f"{self.path}.{name}[{i}]") for i, value in enumerate(values)]
+
+    def optional_pair(self, name: str) -> tuple[int, int] | None:
+        """Two integers of at least 1, or None where the field is null."""
+        if self._get(name) is None:
+            return None
+        values: list[Any] = self._typed(name, list, "a list")
+        if len(values) != 2 or not all(type(item) is int and item >= 1 for item in values):
+            raise BundleError(
+                f"{self.path}.{name} = {values!r:.60} must be two integers of at least 1. {REFUSED}"
+            )
+        return values[0], values[1]
+
+    def rebuilt(self, build: Callable[[Any], Any], path: str = "") -> Any:
+        """What a from_dict makes of the object; its errors name the place in the manifest."""
+        path = path or self.path
+        try:
+            return build(self.data)
+        except (KeyError, TypeError) as error:
+            raise BundleError(f"{path} lacks or has an unknown field: {error}. {REFUSED}") from None
+        except PtxtuneError as error:
+            raise BundleError(f"{path}: {error} {REFUSED}") from None
 
     def strings(self) -> dict[str, str]:
         """The whole object, where every value is a string."""

@@ -9,8 +9,9 @@ from typing import Any
 
 from ptxgen.bundle import words
 from ptxgen.bundle.fields import REFUSED, Fields
+from ptxgen.bundle.plan_fields import read_plan
 from ptxgen.config import Scalar
-from ptxgen.errors import BundleError, PtxtuneError
+from ptxgen.errors import BundleError
 from ptxgen.outcome import Resources
 from ptxgen.problem import Problem, bucket_of
 from ptxgen.proof import Proof
@@ -153,6 +154,11 @@ class Manifest:
             for b in self.buckets
         )
 
+    @property
+    def takes_tensor_map(self) -> bool:
+        """True where the kernel of any bucket reads x by a tensor map."""
+        return any(bucket.plan.x_box is not None for bucket in self.buckets)
+
     def bucket_for(self, m: int) -> Bucket:
         """The kernel of a batch: smallest m_max >= m, and the last one for anything above."""
         m_max = bucket_of(m, tuple(bucket.m_max for bucket in self.buckets))
@@ -172,10 +178,11 @@ class Manifest:
             "device": asdict(self.device),
             "toolchain": asdict(self.toolchain),
             "entry": self.entry,
-            "arguments": words.arguments(self.problem),
+            "arguments": words.arguments(self.problem, self.takes_tensor_map),
             "dispatch": words.DISPATCH,
             "launch": words.LAUNCH,
             "workspace": words.WORKSPACE,
+            **({"tensor_map": words.TENSOR_MAP} if self.takes_tensor_map else {}),
             "packed_layout": layout_words(self.problem),
             "self_test": {**asdict(self.self_test), **words.SELF_TEST},
             "buckets": [_bucket_dict(bucket) for bucket in self.buckets],
@@ -263,38 +270,8 @@ def _bucket_dict(bucket: Bucket) -> dict[str, Any]:
 
 
 def _problem(fields: Fields) -> Problem:
-    problem: Problem = _rebuilt("problem", Problem.from_dict, fields)
+    problem: Problem = fields.rebuilt(Problem.from_dict, "problem")
     return problem
-
-
-def _plan(fields: Fields, problem: Problem) -> LaunchPlan:
-    for name in ("threads", "block_m", "block_n", "n_tiles", "split_k"):
-        fields.integer(name, least=1)
-    fields.integer("smem_bytes")
-    fields.flag("pdl")
-    if "cluster_k" in fields.data:  # younger than some bundles
-        fields.integer("cluster_k", least=1)
-    plan: LaunchPlan = _rebuilt(fields.path, LaunchPlan.from_dict, fields)
-    if plan.cluster_k not in (1, plan.split_k):
-        raise BundleError(
-            f"{fields.path} has clusters of {plan.cluster_k} CTAs where {plan.split_k} split K. "
-            f"{REFUSED}"
-        )
-    if plan.n_tiles != -(-problem.n // plan.block_n):
-        raise BundleError(
-            f"{fields.path} has {plan.n_tiles} tiles of {plan.block_n} for N = {problem.n}. "
-            f"{REFUSED}"
-        )
-    return plan
-
-
-def _rebuilt(path: str, build: Any, fields: Fields) -> Any:
-    try:
-        return build(fields.data)
-    except (KeyError, TypeError) as error:
-        raise BundleError(f"{path} lacks or has an unknown field: {error}. {REFUSED}") from None
-    except PtxtuneError as error:
-        raise BundleError(f"{path}: {error} {REFUSED}") from None
 
 
 def _bucket(fields: Fields, problem: Problem) -> Bucket:
@@ -307,7 +284,7 @@ def _bucket(fields: Fields, problem: Problem) -> Bucket:
         m_max=fields.integer("m_max", least=1),
         config=dict(fields.child("config").data),
         config_key=fields.text("config_key"),
-        plan=_plan(fields.child("plan"), problem),
+        plan=read_plan(fields.child("plan"), problem),
         resources=Resources(
             registers=resources.integer("registers"),
             spill_bytes=resources.integer("spill_bytes"),

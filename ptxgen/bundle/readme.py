@@ -57,7 +57,7 @@ launch geometry, workspace rule, packed layout and self-test are there in words 
 {launch}
 
 {workspace}
-
+{tensor_map}
 ## Files
 
 | file | what it is |
@@ -93,6 +93,7 @@ def readme(manifest: Manifest) -> str:
         entry=manifest.entry,
         launch=_wrapped(f"Launch: {words.LAUNCH['words']}"),
         workspace=_wrapped(f"Workspace: {words.WORKSPACE['words']}"),
+        tensor_map=_tensor_map(manifest),
         rows=manifest.self_test.rows,
         folder="" if len(manifest.buckets) == 1 else "m*/",
     )
@@ -103,6 +104,12 @@ def _note(manifest: Manifest) -> str:
         return ""
     note = PREDICTED_NOTE if manifest.predicted else UNTIMED_NOTE
     return note.format(arch=manifest.arch, device=manifest.device.name)
+
+
+def _tensor_map(manifest: Manifest) -> str:
+    if not manifest.takes_tensor_map:
+        return ""
+    return "\n" + _wrapped(f"Tensor map: {words.TENSOR_MAP['words']}") + "\n"
 
 
 def _wrapped(text: str) -> str:

@@ -18,7 +18,7 @@
  * several threads at once; a workspace must not be used by two launches at once.
  */
 #ifndef PTXTUNE_RUNTIME_VERSION
-#define PTXTUNE_RUNTIME_VERSION 1
+#define PTXTUNE_RUNTIME_VERSION 2
 
 #include <dlfcn.h>
 #include <stddef.h>
@@ -32,6 +32,8 @@
 #define PTXTUNE_LDX_MULTIPLE 8
 #define PTXTUNE_LDY_MULTIPLE 4
 #define PTXTUNE_WORKSPACE_ALIGN 256
+#define PTXTUNE_MAP_BYTES 128
+#define PTXTUNE_MAP_ALIGN 64
 #define PTXTUNE_CHAINED 1u /* flag: launch as a programmatic dependent of the kernel before it */
 
 enum {
@@ -56,6 +58,9 @@ typedef struct ptxtune_bucket {
     int split_k;
     int pdl;
     int cluster_k; /* above 1 CTAs reduce in a cluster, which the cubin states, not in a workspace */
+    int max_ctas;   /* above 0: a persistent kernel, whose CTAs walk the tiles */
+    int box_inputs; /* above 0: the kernel takes a tensor map of x with this box */
+    int box_tokens;
     int self_test_m;
     const uint64_t *cubin; /* 64-bit words, so that the image is aligned */
 } ptxtune_bucket;
@@ -108,6 +113,11 @@ typedef struct ptxtune_launch_config {
 #define PTXTUNE_CU_FUNC_MAX_DYNAMIC_SMEM 8
 #define PTXTUNE_CU_FUNC_SMEM_CARVEOUT 9
 #define PTXTUNE_CU_LAUNCH_PROGRAMMATIC_SERIALIZATION 6
+#define PTXTUNE_CU_TENSOR_MAP_UINT16 1
+#define PTXTUNE_CU_TENSOR_MAP_INTERLEAVE_NONE 0
+#define PTXTUNE_CU_TENSOR_MAP_SWIZZLE_128B 3
+#define PTXTUNE_CU_TENSOR_MAP_L2_PROMOTION_256B 3
+#define PTXTUNE_CU_TENSOR_MAP_OOB_FILL_ZERO 0
 
 /* Driver functions: F(member, exported name, arguments). All return a CUresult as int. */
 #define PTXTUNE_DRIVER_FUNCTIONS(F)                                                          \
@@ -130,6 +140,10 @@ typedef struct ptxtune_launch_config {
     F(func_set_attribute, "cuFuncSetAttribute", (void *function, int attribute, int value))  \
     F(launch_kernel_ex, "cuLaunchKernelEx",                                                  \
       (const ptxtune_launch_config *config, void *function, void **arguments, void **extra)) \
+    F(tensor_map_encode_tiled, "cuTensorMapEncodeTiled",                                     \
+      (void *map, int type, uint32_t rank, void *address, const uint64_t *dims,              \
+       const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,  \
+       int swizzle, int l2_promotion, int oob_fill))                                         \
     F(mem_alloc, "cuMemAlloc_v2", (uint64_t *pointer, size_t bytes))                         \
     F(mem_free, "cuMemFree_v2", (uint64_t pointer))                                          \
     F(memcpy_htod, "cuMemcpyHtoD_v2", (uint64_t target, const void *source, size_t bytes))   \
@@ -338,6 +352,21 @@ static inline int64_t ptxtune_tiles(const ptxtune_bucket *bucket, int m) {
     return ptxtune_m_tiles(bucket, m) * bucket->n_tiles;
 }
 
+static inline void ptxtune_grid(const ptxtune_bucket *bucket, int m,
+                                ptxtune_launch_config *config) {
+    const int64_t tiles = ptxtune_tiles(bucket, m);
+    const int64_t walkers = bucket->max_ctas / bucket->split_k;
+    config->grid_z = (unsigned)bucket->split_k;
+    if (bucket->max_ctas > 0) {
+        const int64_t most = walkers > 1 ? walkers : 1;
+        config->grid_x = (unsigned)(tiles < most ? tiles : most);
+        config->grid_y = 1;
+    } else {
+        config->grid_x = (unsigned)ptxtune_m_tiles(bucket, m);
+        config->grid_y = (unsigned)bucket->n_tiles;
+    }
+}
+
 static inline int ptxtune_has_workspace(const ptxtune_bucket *bucket, int m) {
     return bucket->split_k > 1 && bucket->cluster_k == 1 && m > 0;
 }
@@ -452,6 +481,27 @@ static inline int ptxtune_check_arguments(ptxtune_context *ctx, const void *x, i
     return PTXTUNE_OK;
 }
 
+/* The tensor map of x[m][ldx] into 128 bytes at a 64-byte aligned address: rows of K 16-bit
+   elements (UINT16 copies the bits of FP16 and BF16 alike), zeros outside of them. */
+static inline int ptxtune_encode_x_map(ptxtune_context *ctx, const ptxtune_bucket *bucket,
+                                       const void *x, int64_t ldx, int m, void *map) {
+    uint64_t dims[2], strides[1];
+    uint32_t box[2], steps[2];
+    dims[0] = (uint64_t)ctx->bundle->k;
+    dims[1] = (uint64_t)m;
+    strides[0] = (uint64_t)ldx * 2;
+    box[0] = (uint32_t)bucket->box_inputs;
+    box[1] = (uint32_t)bucket->box_tokens;
+    steps[0] = steps[1] = 1;
+    return ptxtune_check(
+        ctx,
+        ctx->driver.tensor_map_encode_tiled(
+            map, PTXTUNE_CU_TENSOR_MAP_UINT16, 2, (void *)(uintptr_t)x, dims, strides, box, steps,
+            PTXTUNE_CU_TENSOR_MAP_INTERLEAVE_NONE, PTXTUNE_CU_TENSOR_MAP_SWIZZLE_128B,
+            PTXTUNE_CU_TENSOR_MAP_L2_PROMOTION_256B, PTXTUNE_CU_TENSOR_MAP_OOB_FILL_ZERO),
+        "cuTensorMapEncodeTiled");
+}
+
 /*
  * y[m, N] = x[m, K] * W^T + bias, asynchronously on a stream (NULL: the legacy default stream).
  *
@@ -474,7 +524,8 @@ static inline int ptxtune_launch(ptxtune_context *ctx, const void *x, int64_t ld
     ptxtune_launch_config config;
     void *work = NULL, *current = NULL, *popped = NULL;
     long long kernel_ldx = ldx, kernel_ldy = ldy;
-    void *arguments[8];
+    char map_room[PTXTUNE_MAP_BYTES + PTXTUNE_MAP_ALIGN];
+    void *arguments[9];
     int code = ptxtune_check_arguments(ctx, x, ldx, packed, bias, y, ldy, m);
     if (code != PTXTUNE_OK || m == 0) return code;
     if (counters != 0) {
@@ -487,9 +538,7 @@ static inline int ptxtune_launch(ptxtune_context *ctx, const void *x, int64_t ld
     }
     memset(&config, 0, sizeof config);
     memset(&attribute, 0, sizeof attribute);
-    config.grid_x = (unsigned)ptxtune_m_tiles(bucket, m);
-    config.grid_y = (unsigned)bucket->n_tiles;
-    config.grid_z = (unsigned)bucket->split_k;
+    ptxtune_grid(bucket, m, &config);
     config.block_y = config.block_z = 1;
     config.block_x = bucket->threads;
     config.smem_bytes = bucket->smem_bytes;
@@ -508,6 +557,12 @@ static inline int ptxtune_launch(ptxtune_context *ctx, const void *x, int64_t ld
     arguments[5] = (void *)&m;
     arguments[6] = (void *)&kernel_ldx;
     arguments[7] = (void *)&kernel_ldy;
+    if (bucket->box_inputs > 0) {
+        const size_t past = (uintptr_t)map_room % PTXTUNE_MAP_ALIGN;
+        arguments[8] = map_room + (PTXTUNE_MAP_ALIGN - past);
+        code = ptxtune_encode_x_map(ctx, bucket, x, ldx, m, arguments[8]);
+        if (code != PTXTUNE_OK) return code;
+    }
     /* A launch needs a current context; the caller's is put back. */
     code = ptxtune_check(ctx, ctx->driver.ctx_get_current(&current), "cuCtxGetCurrent");
     if (code != 0) return code;

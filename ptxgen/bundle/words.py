@@ -6,6 +6,16 @@ from typing import Any
 
 from ptxgen.problem import Problem
 from ptxgen.source import COUNTER_ALIGN
+from ptxgen.tensor_map import (
+    DATA_TYPE_UINT16,
+    ELEMENT_BYTES,
+    INTERLEAVE_NONE,
+    L2_PROMOTION_256B,
+    MAP_ALIGN,
+    MAP_BYTES,
+    OOB_FILL_ZERO,
+    SWIZZLE_128B,
+)
 
 X_ALIGN = 16  # bytes; of x and packed
 Y_ALIGN = 8  # bytes; of y and bias
@@ -25,15 +35,21 @@ LAUNCH: dict[str, Any] = {
     "launch may carry CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel then loads "
     "weights while its predecessor still runs, and waits for it before it touches x. Where "
     "cluster_k is above 1, the cubin itself states clusters of (1, 1, cluster_k) CTAs: no launch "
-    "attribute is needed for them.",
+    "attribute is needed for them. Where max_ctas is above 0, the kernel is persistent: its CTAs "
+    "walk the tiles, and it is launched with persistent_grid instead of grid.",
     "grid": ["(m + block_m - 1) / block_m", "n_tiles", "split_k"],
+    "persistent_grid": [
+        "min((m + block_m - 1) / block_m * n_tiles, max(max_ctas / split_k, 1))",
+        "1",
+        "split_k",
+    ],
     "block": ["threads", "1", "1"],
     "dynamic_shared_memory_bytes": "smem_bytes",
 }
 
 WORKSPACE: dict[str, Any] = {
     "words": "Needed only where split_k > 1 and cluster_k is 1 (the CTAs of a cluster reduce in "
-    "their shared memory): one uint32 counter for each tile (grid x * grid y), "
+    "their shared memory): one uint32 counter for each tile (see tiles), "
     f"padded to {COUNTER_ALIGN} bytes, then split_k FP32 partial tiles of block_m * block_n for "
     "each. Zero the counters once before the first launch; every launch leaves them zero. One "
     "workspace must not be used by two launches at once. A workspace that serves several m keeps "
@@ -44,6 +60,25 @@ WORKSPACE: dict[str, Any] = {
     "workspace_bytes": "counter_bytes + tiles * split_k * block_m * block_n * 4",
     "tiles": "(m + block_m - 1) / block_m * n_tiles",
     "align": COUNTER_ALIGN,
+}
+
+TENSOR_MAP: dict[str, Any] = {
+    "words": "Only for a bucket whose plan has an x_box: its kernel takes one argument more, "
+    f"x_map, {MAP_BYTES} bytes by value at a {MAP_ALIGN}-byte aligned address, encoded by "
+    "cuTensorMapEncodeTiled with the values below for each x, m and ldx. The map describes x as a "
+    "tensor of m rows of k 16-bit elements (UINT16 for FP16 and BF16 alike: only bits are copied); "
+    "what lies outside of it reads as zero.",
+    "tensorDataType": DATA_TYPE_UINT16,
+    "tensorRank": 2,
+    "globalAddress": "x",
+    "globalDim": ["k", "m"],
+    "globalStrides": [f"ldx * {ELEMENT_BYTES}"],
+    "boxDim": ["x_box[0]", "x_box[1]"],
+    "elementStrides": [1, 1],
+    "interleave": INTERLEAVE_NONE,
+    "swizzle": SWIZZLE_128B,
+    "l2Promotion": L2_PROMOTION_256B,
+    "oobFill": OOB_FILL_ZERO,
 }
 
 SELF_TEST: dict[str, Any] = {
@@ -60,8 +95,13 @@ SELF_TEST: dict[str, Any] = {
 }
 
 
-def arguments(problem: Problem) -> list[dict[str, str]]:
-    """The kernel's arguments, in order, with their C type and meaning."""
+def arguments(problem: Problem, tensor_map: bool = False) -> list[dict[str, str]]:
+    """The kernel's arguments, in order, with their C type and meaning.
+
+    Args:
+        problem: what the kernel computes.
+        tensor_map: some bucket's kernel takes a tensor map of x.
+    """
     value = "__half" if problem.dtype == "fp16" else "__nv_bfloat16"
     bias = f"[N] {value}; {Y_ALIGN}-byte aligned" if problem.bias else "null"
     rows = (
@@ -86,4 +126,6 @@ def arguments(problem: Problem) -> list[dict[str, str]]:
             f"elements between rows of y; at least N and a multiple of {LDY_MULTIPLE}",
         ),
     )
-    return [{"name": name, "type": kind, "words": text} for name, kind, text in rows]
+    x_map = ("x_map", f"{MAP_BYTES} bytes by value", "see tensor_map; not of every bucket")
+    named = (*rows, x_map) if tensor_map else rows
+    return [{"name": name, "type": kind, "words": text} for name, kind, text in named]

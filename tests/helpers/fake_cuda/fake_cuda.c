@@ -7,10 +7,13 @@
  *   FAKE_CUDA_PROBLEM     "n k group whole_k bf16 zeros bias"
  *   FAKE_CUDA_CAPABILITY  such as 90 (default)
  *   FAKE_CUDA_SMEM        opt-in shared memory of a CTA in bytes (default 232448)
- *   FAKE_CUDA_MODE        ok | no_device | garbage | one_wrong | nan | unwritten | refuse
+ *   FAKE_CUDA_MODE        ok | no_device | garbage | one_wrong | nan | unwritten | refuse |
+ *                         refuse_map
  *   FAKE_CUDA_LOG         file to append one line a call to
  * An image of "\x7f" "ELFFAKE block_m block_n " makes a launch also use the workspace as a split-K
- * kernel does: all counters must be zero, and the partials behind them are overwritten.
+ * kernel does: all counters must be zero, and the partials behind them are overwritten. With
+ * "max_ctas box_tokens" behind these two, it is a persistent kernel (where max_ctas > 0) and one
+ * that takes a tensor map (where box_tokens > 0): grid and map are checked at every launch.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -22,7 +25,15 @@
 enum { OK = 0, INVALID_VALUE = 1, NO_DEVICE = 100, INVALID_CONTEXT = 201, MISALIGNED = 716,
        ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719 };
 
-typedef struct image { char magic[4]; int fake, block_m, block_n; } image;
+typedef struct image { char magic[4]; int fake, block_m, block_n, max_ctas, box_tokens; } image;
+/* This driver's own encoding of a tensor map. */
+typedef struct tensor_map {
+    char magic[8];
+    void *address;
+    uint64_t dims[2], stride;
+    uint32_t box[2], steps[2];
+    int modes[5];
+} tensor_map;
 typedef struct allocation { char *start; size_t bytes; } allocation;
 typedef struct config {
     unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, smem_bytes;
@@ -116,7 +127,8 @@ int cuModuleLoadData(void **module, const void *data) {
     if (memcmp(text, "FAKE", 4) == 0) {
         memcpy(text, (const char *)data + 8, 32);
         text[32] = 0;
-        made->fake = sscanf(text, "%d %d", &made->block_m, &made->block_n) == 2;
+        made->fake = sscanf(text, "%d %d %d %d", &made->block_m, &made->block_n, &made->max_ctas,
+                            &made->box_tokens) >= 2;
     }
     record("load %d", num_images);
     num_images++;
@@ -202,6 +214,32 @@ int cuEventElapsedTime(float *ms, void *start, void *end) {
     return OK;
 }
 int cuEventDestroy_v2(void *event) { (void)event; return OK; }
+
+/* The limits are those of the CUDA Driver API's text for UINT16 and the 128-byte swizzle. */
+int cuTensorMapEncodeTiled(void *to, int type, uint32_t rank, void *address, const uint64_t *dims,
+                           const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+                           int interleave, int swizzle, int l2_promotion, int oob_fill) {
+    tensor_map map;
+    if (mode_is("refuse_map") || (uintptr_t)to % 64 != 0 || rank != 2) return INVALID_VALUE;
+    if ((uintptr_t)address % 16 != 0 || strides[0] % 16 != 0 || strides[0] >> 40) return INVALID_VALUE;
+    if (dims[0] == 0 || dims[1] == 0 || box[0] == 0 || box[1] == 0) return INVALID_VALUE;
+    if (box[0] > 256 || box[1] > 256 || (swizzle == 3 && box[0] * 2 > 128)) return INVALID_VALUE;
+    memset(to, 0xEE, 128);
+    memset(&map, 0, sizeof map);
+    memcpy(map.magic, "fakemap", 8);
+    map.address = address;
+    memcpy(map.dims, dims, sizeof map.dims);
+    map.stride = strides[0];
+    memcpy(map.box, box, sizeof map.box);
+    memcpy(map.steps, steps, sizeof map.steps);
+    map.modes[0] = type;
+    map.modes[1] = interleave;
+    map.modes[2] = swizzle;
+    map.modes[3] = l2_promotion;
+    map.modes[4] = oob_fill;
+    memcpy(to, &map, sizeof map);
+    return OK;
+}
 
 /* ---- the "kernel" ---- */
 
@@ -289,8 +327,13 @@ static void compute(const problem *p, const uint16_t *x, long long ldx, const ui
     free(xs);
 }
 
-static int use_workspace(const image *kernel, const config *c, char *work) {
-    size_t tiles = (size_t)c->grid_x * c->grid_y, head = (tiles * 4 + 255) / 256 * 256, i;
+static size_t tiles_of(const image *kernel, const problem *p, int m) {
+    return (size_t)((m + kernel->block_m - 1) / kernel->block_m) *
+           (size_t)((p->n + kernel->block_n - 1) / kernel->block_n);
+}
+
+static int use_workspace(const image *kernel, const config *c, size_t tiles, char *work) {
+    size_t head = (tiles * 4 + 255) / 256 * 256, i;
     size_t partials = tiles * c->grid_z * (size_t)kernel->block_m * (size_t)kernel->block_n * 4;
     if (work == NULL || !inside(work, head + partials)) return ILLEGAL_ADDRESS;
     if ((uintptr_t)work % 16 != 0) return MISALIGNED;
@@ -301,6 +344,28 @@ static int use_workspace(const image *kernel, const config *c, char *work) {
         }
     memset(work + head, 0x3C, partials);
     return OK;
+}
+
+/* The map by value must be there, and describe this launch's x. */
+static int use_map(const image *kernel, const problem *p, const void *x, long long ldx, int m,
+                   const void *argument) {
+    tensor_map map;
+    if ((uintptr_t)argument % 64 != 0) return MISALIGNED;
+    memcpy(&map, argument, sizeof map);
+    if (memcmp(map.magic, "fakemap", 8) != 0) return INVALID_VALUE;
+    record("map dims %lu %lu stride %lu box %u %u steps %u %u modes %d %d %d %d %d",
+           (unsigned long)map.dims[0], (unsigned long)map.dims[1], (unsigned long)map.stride,
+           map.box[0], map.box[1], map.steps[0], map.steps[1], map.modes[0], map.modes[1],
+           map.modes[2], map.modes[3], map.modes[4]);
+    if (map.address != x || map.dims[0] != (uint64_t)p->k || map.dims[1] != (uint64_t)m ||
+        map.stride != (uint64_t)ldx * 2 || map.box[1] != (uint32_t)kernel->box_tokens)
+        return ILLEGAL_ADDRESS;
+    return OK;
+}
+
+static int walks_all_tiles(const image *kernel, const config *c, size_t tiles) {
+    return c->grid_y == 1 && c->grid_x >= 1 && c->grid_x <= tiles &&
+           (c->grid_x == 1 || c->grid_x * c->grid_z <= (unsigned)kernel->max_ctas);
 }
 
 static void spoil(uint16_t *y, long long ldy, int n, int m) {
@@ -320,6 +385,7 @@ int cuLaunchKernelEx(const config *c, void *function, void **arguments, void **e
     int m = *(int *)arguments[5], code;
     long long ldx = *(long long *)arguments[6], ldy = *(long long *)arguments[7];
     int attribute = 0, allowed = 0;
+    size_t tiles;
     if (!has_context()) return INVALID_CONTEXT;
     if (mode_is("refuse") || extra != NULL) return INVALID_VALUE;
     if (sscanf(setting("FAKE_CUDA_PROBLEM", ""), "%d %d %d %d %d %d %d", &p.n, &p.k, &p.group,
@@ -341,7 +407,14 @@ int cuLaunchKernelEx(const config *c, void *function, void **arguments, void **e
         !inside(y, ((size_t)(m - 1) * (size_t)ldy + (size_t)p.n) * 2) ||
         !inside(packed, packed_bytes(&p)) || (p.bias && !inside(bias, (size_t)p.n * 2)))
         return ILLEGAL_ADDRESS;
-    if (kernel->fake && c->grid_z > 1 && (code = use_workspace(kernel, c, work)) != OK) return code;
+    tiles = kernel->fake ? tiles_of(kernel, &p, m) : 0;
+    if (kernel->fake && kernel->max_ctas > 0 && !walks_all_tiles(kernel, c, tiles))
+        return INVALID_VALUE;
+    if (kernel->fake && kernel->box_tokens > 0 &&
+        (code = use_map(kernel, &p, x, ldx, m, arguments[8])) != OK)
+        return code;
+    if (kernel->fake && c->grid_z > 1 && (code = use_workspace(kernel, c, tiles, work)) != OK)
+        return code;
     if (mode_is("unwritten")) return OK;
     compute(&p, x, ldx, packed, bias, y, ldy, m);
     spoil(y, ldy, p.n, m);

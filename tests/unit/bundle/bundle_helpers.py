@@ -47,7 +47,9 @@ def bucket(
 
     The cubin carries its tile where split K is to use the workspace.
     """
-    tile = b"FAKE%d %d " % (made.block_m, made.block_n) if made.cluster_k == 1 else b""
+    box_tokens = made.x_box[1] if made.x_box else 0
+    numbers = (made.block_m, made.block_n, made.max_ctas, box_tokens)
+    tile = b"FAKE%d %d %d %d " % numbers if made.cluster_k == 1 else b""
     config = MmaConfig(
         block_m=made.block_m,
         warp_m=made.block_m,

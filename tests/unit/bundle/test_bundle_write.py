@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from bundle_helpers import bucket, plan, small_bundle, spec
+from formulas import evaluated
 
 from ptxgen.bundle import write as write_module
 from ptxgen.bundle.manifest import Manifest
@@ -94,38 +95,6 @@ def test_launch_formulas_of_the_manifest_give_the_plans_numbers(tmp_path: Path) 
                 assert needed == parsed.plan.workspace_bytes(m)
             else:
                 assert parsed.plan.workspace_bytes(m) == 0
-
-
-def evaluated(text: str, known: dict[str, Any]) -> int:
-    """The value of a formula with whole-number division: names, + - * / and parentheses."""
-    tokens = text.replace("(", " ( ").replace(")", " ) ").split()
-    return summed(tokens, known)
-
-
-def summed(tokens: list[str], known: dict[str, Any]) -> int:
-    value = multiplied(tokens, known)
-    while tokens and tokens[0] in "+-":
-        sign = 1 if tokens.pop(0) == "+" else -1
-        value += sign * multiplied(tokens, known)
-    return value
-
-
-def multiplied(tokens: list[str], known: dict[str, Any]) -> int:
-    value = atom(tokens, known)
-    while tokens and tokens[0] in "*/":
-        times = tokens.pop(0) == "*"
-        other = atom(tokens, known)
-        value = value * other if times else value // other
-    return value
-
-
-def atom(tokens: list[str], known: dict[str, Any]) -> int:
-    first = tokens.pop(0)
-    if first == "(":
-        value = summed(tokens, known)
-        assert tokens.pop(0) == ")"
-        return value
-    return int(first) if first.isdigit() else int(known[first])
 
 
 def test_predicted_kernels_say_so_everywhere(tmp_path: Path) -> None:
