@@ -34,7 +34,7 @@ def read_config(path: Path) -> ModelShape:
         ModelError: the file is missing, unreadable, no JSON object, or lacks a field.
     """
     file = path / "config.json" if path.is_dir() else path
-    config = _load(file)
+    config = load_config(file)
     text = config.get("text_config")
     if isinstance(text, dict):  # a multimodal model keeps its decoder there
         config = text
@@ -69,7 +69,8 @@ def shape_of(config: dict[str, Any], where: str) -> ModelShape:
     )
 
 
-def _load(file: Path) -> dict[str, Any]:
+def load_config(file: Path) -> dict[str, Any]:
+    """A config.json as it stands. Raises ModelError where it cannot be read or is no object."""
     try:
         size = file.stat().st_size
         if size > MAX_CONFIG_BYTES:

@@ -1,30 +1,23 @@
-"""The HTML report: one self-contained page, with Plotly's script inlined and nothing fetched."""
+"""The HTML report of the stored results: its sections, notices and tiles."""
 
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Sequence
-from importlib.resources import files
-from string import Template
-
-from plotly.offline import get_plotlyjs
 
 from reports.conditions import conditions_table
 from reports.data import ReportData
 from reports.failures import failure_table
 from reports.figures import (
-    Chart,
     convergence_charts,
-    figure_json,
     outcome_chart,
     speedup_charts,
     time_charts,
 )
 from reports.finals import finals_table
+from reports.layout import Page
 from reports.provenance import device_title, pin_text, provenance_table
 from reports.summary import SummaryRow, summarize, summary_table
-from reports.table import Table
 from reports.winners import winner_table
 
 MAX_TILES = 8
@@ -32,7 +25,7 @@ MAX_TILES = 8
 
 def render_page(data: ReportData) -> str:
     """The whole page. Text from the database is escaped; charts carry their data as JSON."""
-    page = _Page()
+    page = Page()
     page.table("summary", "Speed-up over cuBLAS", summary_table(data))
     page.charts("speedups", "Speed-up by layer", speedup_charts(data))
     page.charts("times", "Time against M", time_charts(data))
@@ -45,51 +38,13 @@ def render_page(data: ReportData) -> str:
     page.charts("convergence", "Convergence", convergence_charts(data))
     page.table("provenance", "Provenance", provenance_table(data))
     device = device_title(data)
-    template = Template(files("reports").joinpath("page.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        title=html.escape(f"ptxtune on {device}"),
-        heading=html.escape(f"W4A16 kernels on {device}"),
-        subtitle=html.escape(_subtitle(data)),
+    return page.render(
+        title=f"ptxtune on {device}",
+        heading=f"W4A16 kernels on {device}",
+        subtitle=_subtitle(data),
         notice=_notice(data) + _pin_notice(data),
         tiles=_tiles(summarize(data)),
-        links=" ".join(page.links),
-        sections="\n".join(page.sections),
-        plotly=get_plotlyjs(),
-        figures=_script_json(page.figures),
     )
-
-
-class _Page:
-    """Collects sections, their links and the figures' data."""
-
-    def __init__(self) -> None:
-        self.links: list[str] = []
-        self.sections: list[str] = []
-        self.figures: dict[str, object] = {}
-
-    def table(self, anchor: str, title: str, table: Table) -> None:
-        if table.rows:
-            self._section(anchor, title, f'<div class="scroll">{table.to_html()}</div>')
-
-    def charts(self, anchor: str, title: str, charts: Sequence[Chart]) -> None:
-        if charts:
-            body = "\n".join(
-                self._figure(f"{anchor}-{index}", chart) for index, chart in enumerate(charts)
-            )
-            self._section(anchor, title, f'<div class="grid">{body}</div>')
-
-    def _figure(self, name: str, chart: Chart) -> str:
-        self.figures[name] = figure_json(chart.figure)
-        wide = ' class="wide"' if chart.wide else ""
-        title = f"<h3>{html.escape(chart.title)}</h3>" if chart.title else ""
-        caption = f"<figcaption>{html.escape(chart.caption)}</figcaption>"
-        return f'<figure{wide}>{title}{caption}<div class="chart" id="{name}"></div></figure>'
-
-    def _section(self, anchor: str, title: str, body: str) -> None:
-        self.links.append(f'<a href="#{anchor}">{html.escape(title)}</a>')
-        self.sections.append(
-            f'<section id="{anchor}"><h2>{html.escape(title)}</h2>{body}</section>'
-        )
 
 
 def _subtitle(data: ReportData) -> str:
@@ -128,8 +83,3 @@ def _tiles(rows: Sequence[SummaryRow]) -> str:
         if row.speedup is not None
     ]
     return f'<div class="tiles">{"".join(tiles[:MAX_TILES])}</div>' if tiles else ""
-
-
-def _script_json(value: object) -> str:
-    """JSON that cannot end its script element, whatever text it holds."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")

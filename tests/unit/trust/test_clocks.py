@@ -150,3 +150,16 @@ def test_two_that_appear_at_once_are_both_taken_for_others() -> None:
     nvml.pids = [900_001, 900_002]
     clocks.learn_own(before)
     assert clocks.read().other_pids == (900_001, 900_002)
+
+
+def test_a_child_s_process_is_ours_by_its_id_or_by_what_it_added() -> None:
+    nvml = FakeNvml()
+    nvml.pids = [700]
+    clocks = Clocks("handle", nvml)
+    before = clocks.compute_pids()
+    nvml.pids = [700, 812]
+    clocks.learn_own(before, 812)
+    second = clocks.compute_pids()
+    nvml.pids = [700, 812, 900_003]  # the host's name of another child
+    clocks.learn_own(second, 31)
+    assert clocks.read().other_pids == (700,)

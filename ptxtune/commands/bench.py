@@ -1,0 +1,185 @@
+"""ptxtune bench: our kernels beside cuBLAS and other packages, checked and timed alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from db.export_rows import to_json_lines
+from db.records import Protocol
+from ptxtune.bench import BenchJob, check_timed, make_bench, run_bench
+from ptxtune.bench_selection import LayerOptions, parse_layers, select_layers
+from ptxtune.models import Layer
+from ptxtune.neighbours import check_neighbours
+from ptxtune.options import (
+    cache_option,
+    db_option,
+    m_option,
+    problem_options,
+    protocol_option,
+    protocols_of,
+)
+from ptxtune.output import note, say
+from ptxtune.target import resolve_target
+from reports.bench_page import render_bench_page
+from reports.bench_row import BenchRow
+from reports.bench_text import bench_markdown, bench_text
+from reports.write import write_text
+from search.bench.registry import CONTENDERS, CUBLAS, OURS
+from search.bench.runner import ROUNDS
+
+INTERRUPTED = 130
+"""The shell's exit code of a command that Ctrl-C ended."""
+
+OTHERS = [name for name in CONTENDERS if name not in (OURS, CUBLAS)]
+DECIDED_BY_CHECKPOINT = ("group", "dtype", "zero")
+
+
+@click.command("bench")
+@problem_options(several=True)
+@click.option(
+    "--layers",
+    metavar="NxK[,NxK...]",
+    callback=parse_layers,
+    help="Several layers, such as 4096x4096,6144x4096.",
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    help="Layers, group size and zero points of a GPTQ, AWQ or compressed-tensors folder.",
+)
+@m_option("1,8,16", least=1)
+@protocol_option(several=True, default="plain")
+@click.option(
+    "--contenders",
+    metavar="NAME[,NAME...]",
+    help=f"Of {', '.join(OTHERS)} (default: all); {OURS} and {CUBLAS} always take part.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=2),
+    default=ROUNDS,
+    show_default=True,
+    help="Turns of every contender.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of weights and activations.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="JSON lines file.")
+@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Markdown file.")
+@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Page with charts.")
+@click.option("--strict", is_flag=True, help="Refuse to measure beside other processes on the GPU.")
+@db_option
+@cache_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    *,
+    layers: tuple[Layer, ...],
+    checkpoint: Path | None,
+    m: tuple[int, ...],
+    protocol: str,
+    contenders: str | None,
+    rounds: int,
+    seed: int,
+    json_file: Path | None,
+    markdown_file: Path | None,
+    html_file: Path | None,
+    strict: bool,
+    db: str | None,
+    cache_dir: str | None,
+    **layer: Any,
+) -> None:
+    """Compare our kernels with cuBLAS and other packages.
+
+    Ours are the stored winners, or the built-in default where nothing was tuned; the table says
+    which. Everybody packs the same integers, is checked against FP32 before it is timed, and takes
+    turns with the others in one window. Whoever is not installed, or does not serve a layer, is
+    listed with the reason. Ctrl-C keeps what was measured.
+
+    \b
+    Example:
+      ptxtune bench --layers 4096x4096,6144x4096 --m 1,8,16
+      ptxtune bench --model llama-3.1-8b --m 1,16,256 --protocol both --html bench.html
+      ptxtune bench --checkpoint ./model-awq --contenders marlin,humming --json bench.jsonl
+    """
+    options = LayerOptions(layers=layers, checkpoint=checkpoint, **_given(context, layer))
+    target = resolve_target(None)
+    warning = check_neighbours(target, strict)
+    job = make_bench(
+        select_layers(options),
+        m,
+        target=target,
+        protocols=[Protocol(word) for word in protocols_of(protocol)],
+        others=contenders.split(",") if contenders else (),
+        rounds=rounds,
+        seed=seed,
+        strict=strict,
+        db=db,
+        cache_dir=cache_dir,
+    )
+    note(job.selection.note)
+    note(warning)
+    rows, interrupted = _measured(job, json_file)
+    _write(rows, json_file, markdown_file, html_file)
+    say(bench_text(rows))
+    if interrupted:
+        context.exit(INTERRUPTED)
+    check_timed(rows)
+
+
+def _given(context: click.Context, layer: dict[str, Any]) -> dict[str, Any]:
+    """The layer's options; None instead of a default that a checkpoint may decide."""
+    typed = {
+        name: context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        for name in DECIDED_BY_CHECKPOINT
+    }
+    return {name: value if typed.get(name, True) else None for name, value in layer.items()}
+
+
+def _measured(job: BenchJob, json_file: Path | None) -> tuple[list[BenchRow], bool]:
+    """All rows, and whether Ctrl-C ended the run; the file is written anew after every case."""
+    rows: list[BenchRow] = []
+    cases = job.cases()
+    try:
+        for number, found in enumerate(run_bench(job, on_wait=_Waiting()), 1):
+            rows += found
+            if json_file is not None:
+                write_text(json_file, to_json_lines(row.to_dict() for row in rows))
+            timed = sum(row.time_us is not None for row in found)
+            case = f"{found[0].problem.key()} M={found[0].m}"
+            note(f"[{number}/{len(cases)}] {case}: {timed} of {len(found)} timed")
+    except KeyboardInterrupt:
+        note("interrupted; what was measured is kept")
+        return rows, True
+    return rows, False
+
+
+class _Waiting:
+    """Says once that another run has the GPU."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def __call__(self) -> None:
+        if not self._told:
+            note("another run measures on this GPU; waiting for it")
+        self._told = True
+
+
+def _write(
+    rows: list[BenchRow],
+    json_file: Path | None,
+    markdown_file: Path | None,
+    html_file: Path | None,
+) -> None:
+    if not rows:
+        return
+    if json_file is not None:  # written after the last case already
+        note(f"wrote {json_file}")
+    if markdown_file is not None:
+        note(f"wrote {write_text(markdown_file, bench_markdown(rows))}")
+    if html_file is not None:
+        note(f"wrote {write_text(html_file, render_bench_page(rows))}")
