@@ -17,11 +17,11 @@ from search.bench.nibbles import pack_columns, pack_rows
 LOCKS = 2048
 """Counters of a layer's stream-K; zero before the first launch, and left at zero by each."""
 
-NAMES = ("weight", "weight_scale", "zero_point", "bias")
+NAMES = ("weight", "weight_scale", "weight_scale_2", "zero_point", "bias")
 
 
 class HummingAdapter:
-    """All problems.
+    """Layers that fill humming's tiles without padding.
 
     Args:
         layer_module: humming.layer.
@@ -34,6 +34,8 @@ class HummingAdapter:
         self._present: dict[Problem, tuple[str, ...]] = {}
 
     def unsupported(self, problem: Problem, m: int) -> str:
+        if problem.n % 64 or problem.k % 64:
+            return "humming needs N % 64 and K % 64, or a layer that is padded to them"
         return ""
 
     def pack(self, layer: BenchLayer) -> Operand:

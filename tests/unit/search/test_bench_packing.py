@@ -177,6 +177,8 @@ REFUSALS = [
     (MarlinAdapter(NOTHING), Problem(64, 64, 64), "tiles"),
     (MarlinAdapter(NOTHING), Problem(96, 128), "tiles"),
     (MarlinAdapter(NOTHING), Problem(64, 128, bias=True), "bias"),
+    (HummingAdapter(NOTHING, NOTHING), Problem(96, 128), "N % 64"),
+    (HummingAdapter(NOTHING, NOTHING), Problem(64, 96, 32), "K % 64"),
     (MacheteAdapter(NOTHING, (8, 0)), Problem(128, 128), "9.0"),
     (MacheteAdapter(NOTHING, (9, 0)), Problem(64, 128), "N % 128"),
     (MacheteAdapter(NOTHING, (9, 0)), Problem(128, 128, 32), "groups of 32"),
