@@ -97,13 +97,18 @@ class Cluster:
             )
 
     def arrive(self, warp: Warp, releases: bool) -> None:
-        """barrier.cluster.arrive; relaxed ones pass on nothing. Raises DivergenceError."""
+        """barrier.cluster.arrive; relaxed ones pass on what a fence before them has released.
+
+        Raises:
+            DivergenceError: the warp has arrived already.
+        """
         if self._arrived_in.get(warp.agent) is not None:
             raise DivergenceError("a warp arrived at the cluster barrier twice without a wait.")
         self._arrived_in[warp.agent] = self._phase
-        if releases:
-            np.maximum(self._clock, warp.clock, out=self._clock)
-            np.maximum(self._proxy, warp.proxy, out=self._proxy)
+        passed_on = (warp.clock, warp.proxy) if releases else warp.released
+        if passed_on:
+            np.maximum(self._clock, passed_on[0], out=self._clock)
+            np.maximum(self._proxy, passed_on[1], out=self._proxy)
         warp.clock[warp.agent] += 1
         self._arrived += 1
         self._complete()

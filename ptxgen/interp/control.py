@@ -126,10 +126,27 @@ _FENCES = (
     *((*kind, scope) for scope in _SCOPES for kind in ((), ("acq_rel",), ("sc",))),
     ("mbarrier_init", "release", "cluster"),
 )
+_RELEASES = (("acq_rel", "cluster"), ("release", "sync_restrict::shared::cta", "cluster"))
+"""Fences after which a relaxed arrival at the cluster barrier passes on what came before them."""
+
+
+def _release(d: Decoder) -> Op:
+    def effect(warp: Warp, mask: Lanes | None) -> None:
+        if mask is None or (warp.live is not None and np.array_equal(mask, warp.live)):
+            # Of some lanes only, it counts for none: what the others wrote is not released.
+            warp.released = (warp.clock.copy(), warp.proxy.copy())
+            warp.clock[warp.agent] += 1  # what follows is not covered
+
+    return Op(d.statement, "control", effect)
 
 
 def fence(d: Decoder) -> Op:
-    """fence: only fence.proxy.async, between ordinary writes and wgmma, changes something here."""
+    """fence: of ordinary writes for wgmma (.proxy.async), or for a relaxed cluster arrival.
+
+    The others change nothing here.
+    """
+    if d.modifiers in _RELEASES:
+        return _release(d)
     if d.modifiers[:2] != ("proxy", "async"):
         return nothing(_FENCES)(d)
     if d.modifiers[2:] not in ((), ("shared::cta",), ("global",)):

@@ -39,6 +39,7 @@ class Warp:
             copies that mbarriers complete.
         sync: how often the warp's lanes were synchronised.
         proxy: as clock, but only what a fence.proxy.async has made visible to wgmma.
+        released: clock and proxy as a release fence found them, for relaxed arrivals; or None.
         turned: a wait of its lanes was in vain; lanes elsewhere, if any, run first.
         copies: cp.async that were issued and not waited for.
         stores: cp.async.bulk to global memory, likewise.
@@ -62,6 +63,7 @@ class Warp:
         self.clock[self.agent] = 1
         self.sync = 0
         self.proxy: NDArray[np.int32] = np.zeros(cta.agent_count, dtype=np.int32)
+        self.released: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         self.copies = CopyQueue()
         self.stores = BulkStores()
         self.register_moves: list[tuple[str, int]] = []

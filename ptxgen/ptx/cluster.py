@@ -23,6 +23,21 @@ def cluster_arrive_relaxed() -> Instruction:
     return _barrier("void cluster_arrive_relaxed()", "barrier.cluster.arrive.relaxed.aligned;")
 
 
+def release_shared() -> Instruction:
+    """Lets the next relaxed arrival pass on writes to this CTA's own shared memory, and no others.
+
+    cluster_arrive passes on all writes, and first waits for those to global memory: dearer.
+    """
+    return Instruction(
+        "void release_shared()",
+        "fence.release.sync_restrict::shared::cta.cluster;",
+        "Parallel Synchronization and Communication Instructions: membar, fence",
+        min_capability=_SM90,
+        volatile=True,
+        memory=True,
+    )
+
+
 def cluster_wait() -> Instruction:
     """Waits until every thread of the cluster has arrived or ended."""
     return _barrier("void cluster_wait()", "barrier.cluster.wait.acquire.aligned;")

@@ -173,9 +173,9 @@ __device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value)
       : "r"(value));
 }
 
-// PTX ISA: Parallel Synchronization and Communication Instructions: barrier.cluster
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;"
+// PTX ISA: Parallel Synchronization and Communication Instructions: membar, fence
+__device__ __forceinline__ void release_shared() {
+  asm volatile("fence.release.sync_restrict::shared::cta.cluster;"
       :
       :
       : "memory");
@@ -456,7 +456,8 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     const int token = i / (BLOCK_N / 4), feature = i % (BLOCK_N / 4) * 4;
     *(float4*)&tile[token * TILE_ROW + feature] = sum_over_warps(token, feature);
   }
-  cluster_arrive();
+  release_shared();
+  cluster_arrive_relaxed();
   cluster_wait();  // every partial tile is complete
   // A share is whole runs of 16 features, 32 bytes of y. The grid's z is the cluster's: a rank.
   const int share = (tokens * (BLOCK_N / 16) + SPLIT_K - 1) / SPLIT_K * 4;

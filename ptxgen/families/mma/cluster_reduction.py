@@ -14,7 +14,7 @@ from ptxgen.ptx.instruction import Instruction
 def instructions() -> list[Instruction]:
     """The PTX that this module's text calls."""
     return [
-        cluster.cluster_arrive(),
+        cluster.release_shared(),
         cluster.cluster_arrive_relaxed(),
         cluster.cluster_wait(),
         cluster.map_to_cta(),
@@ -28,7 +28,8 @@ def cluster_reduction(shape: Shape) -> str:
   // ---- split K: the CTAs of a tile are a cluster, and each adds up a share of all partial tiles ----
   const int tokens = min(BLOCK_M, m - m_first);
 {_reduce_warps() if shape.config.warps_k > 1 else ""}\
-  cluster_arrive();
+  release_shared();
+  cluster_arrive_relaxed();
   cluster_wait();  // every partial tile is complete
   // A share is whole runs of 16 features, 32 bytes of y. The grid's z is the cluster's: a rank.
   const int share = (tokens * (BLOCK_N / 16) + SPLIT_K - 1) / SPLIT_K * 4;

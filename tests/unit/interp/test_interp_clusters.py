@@ -71,6 +71,32 @@ def test_writing_into_it(policy: str) -> None:
     assert out == [(n - 64) % 256 for n in range(256)]
 
 
+RELEASE = "fence.release.sync_restrict::shared::cta.cluster;"
+RELAXED = BARRIER.replace(".release", ".relaxed")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("fence", [RELEASE, "fence.acq_rel.cluster;"])
+def test_a_fence_before_a_relaxed_arrival_releases(policy: str, fence: str) -> None:
+    report, out = ran(EXCHANGE.format(first=fence + RELAXED, last=BARRIER), policy, resident=4)
+    assert report.races == ()
+    assert out == [(n + 64) % 128 + n // 128 * 128 for n in range(256)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_fence_releases_only_what_came_before_it(policy: str) -> None:
+    late = RELEASE + "st.shared.b32 [%r8], %r5;" + RELAXED
+    body = f"{late} ld.shared::cluster.b32 %r11, [%r10]; st.global.b32 [%rd2], %r11; {BARRIER}"
+    assert ran("mov.u32 %r12, 7; st.shared.b32 [%r8], %r12;" + body, policy)[0].races
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_fence_of_some_lanes_releases_nothing(policy: str) -> None:
+    some = f"setp.lt.u32 %p1, %r0, 16; @!%p1 bra ON; {RELEASE} ON: {RELAXED}"
+    settle = "mov.u32 %r12, 7; st.shared.b32 [%r8], %r12;" + BARRIER
+    assert ran(settle + EXCHANGE.format(first=some, last=BARRIER), policy)[0].races
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("weak", [BARRIER.replace(".release", ".relaxed"), "bar.sync 0;"])
 def test_what_is_no_cluster_barrier_orders_nothing(policy: str, weak: str) -> None:

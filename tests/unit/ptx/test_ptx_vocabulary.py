@@ -54,6 +54,7 @@ VOCABULARY: list[Instruction] = [
     cluster.cluster_arrive(),
     cluster.cluster_arrive_relaxed(),
     cluster.cluster_wait(),
+    cluster.release_shared(),
     cluster.map_to_cta(),
     cluster.ld_cluster_v4(),
     mbarrier.mbarrier_init(),
