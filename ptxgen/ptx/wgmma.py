@@ -33,6 +33,30 @@ def wgmma_m64_k16(dtype: Dtype, n: int) -> Instruction:
     )
 
 
+def wgmma_m64_k16_swizzled(dtype: Dtype, n: int) -> Instruction:
+    """wgmma_m64_k16 on 8-row atoms of 128 swizzled bytes that follow each other.
+
+    `b` is the low half of the descriptor (address and leading offset); the high half, the swizzle and
+    1024 bytes from atom to atom, is constant, which saves 64-bit arithmetic.
+    """
+    suffix = MMA_TYPE[dtype]
+    count = n // 2
+    registers = ", ".join(f"%{i}" for i in range(count))
+    a = ", ".join(f"%{count + i}" for i in range(4))
+    return Instruction(
+        f"void wgmma_m64n{n}k16(float (&d)[{n // 8}][4], const u32 (&a)[4], u32 b)",
+        f"{{ .reg .b64 descriptor; mov.b64 descriptor, {{%{count + 4}, 0x40000040}}; "
+        f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{suffix}.{suffix} "
+        f"{{{registers}}}, {{{a}}}, descriptor, 1, 1, 1, 0; }}",
+        _SECTION + "wgmma.mma_async",
+        outputs=tuple(f'"+f"(d[{i // 4}][{i % 4}])' for i in range(count)),
+        inputs=(*(f'"r"(a[{i}])' for i in range(4)), '"r"(b)'),
+        min_capability=_SM90,
+        volatile=True,
+        memory=True,
+    )
+
+
 def _plain(signature: str, ptx: str, section: str) -> Instruction:
     return Instruction(signature, ptx, section, min_capability=_SM90, volatile=True, memory=True)
 

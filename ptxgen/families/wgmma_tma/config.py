@@ -10,10 +10,11 @@ from ptxgen.config import KernelConfig, Scalar
 KNOBS: dict[str, tuple[Scalar, ...]] = {
     "block_m": (16, 24, 32, 48, 64, 96, 128, 160, 192, 256),
     "block_n": (64, 128, 256),
-    "warpgroups": (1, 2),
+    "warpgroups": (1, 2, 4),
     "num_stages": (2, 3, 4, 5, 6, 8),
     "chunk": (1, 2, 4),
     "split_k": (1, 2, 4, 8),
+    "multicast": (1, 2, 4),
     "min_ctas": (1, 2),
     "max_ctas": (0, 114, 132, 228, 264),
     "raster": (1, 4, 8, 16),
@@ -32,6 +33,8 @@ class WgmmaTmaConfig(KernelConfig):
         chunk: k16 steps that are dequantized at once, while the chunk before is multiplied.
         split_k: CTAs of a cluster that split K and exchange their FP32 sums through each other's
             shared memory.
+        multicast: CTAs of a cluster that have neighbouring tiles along N: each copies its share of the
+            activations into the shared memory of all of them.
         min_ctas: CTAs per SM that the register allocation must allow.
         max_ctas: CTAs of a persistent grid, which walk over the tiles, so that the loads of a tile
             run during the epilogue of the one before; 0: each tile has a CTA of its own.
@@ -46,6 +49,7 @@ class WgmmaTmaConfig(KernelConfig):
     num_stages: int
     chunk: int
     split_k: int
+    multicast: int
     min_ctas: int
     max_ctas: int
     raster: int = 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ptxgen.families.mma.dequant import zero_words
 from ptxgen.families.wgmma_tma.shape import TmaShape
 from ptxgen.problem import Problem
-from ptxgen.ptx import global_memory, mbarrier, shared, wgmma
+from ptxgen.ptx import cluster, global_memory, mbarrier, shared, shuffle, wgmma
 from ptxgen.ptx.instruction import Instruction
 
 
@@ -18,13 +18,17 @@ def instructions(shape: TmaShape) -> list[Instruction]:
     problem = shape.problem
     used = [
         shared.ld_shared_v4(),
-        mbarrier.mbarrier_arrive_if(),
-        wgmma.wgmma_m64_k16(problem.dtype, shape.config.block_m),
+        wgmma.wgmma_m64_k16_swizzled(problem.dtype, shape.config.block_m),
+        shuffle.warp_uniform(),
         wgmma.wgmma_fence(),
         wgmma.wgmma_commit(),
         wgmma.wgmma_wait(1),
         wgmma.wgmma_wait(0),
     ]
+    if shape.config.multicast > 1:
+        used += [cluster.map_to_cta(), mbarrier.mbarrier_arrive_cluster_if()]
+    else:
+        used.append(mbarrier.mbarrier_arrive_if())
     if not problem.whole_k:
         used.append(shared.ld_shared_u32())
         if problem.zero == "int":
@@ -40,7 +44,8 @@ def setup(shape: TmaShape) -> str:
         "  // ---- operands of wgmma ------------------------------------------------------------",
         "  // Descriptor of 8-row atoms of 128 swizzled bytes, 1024 bytes from one to the next",
         '  // (PTX ISA, "Matrix Descriptor Format"); the address is in units of 16 bytes.',
-        "  const u64 x_descriptor = (1ull << 62) | (64ull << 32) | (1ull << 16) | (smem_base >> 4);",
+        "  // Its high half is the same everywhere: swizzle and distance.",
+        "  const u32 x_descriptor = (1u << 16) | (smem_base >> 4);",
         "  const u32 blocks_smem = smem_base + WEIGHTS_OFFSET + warp / 4 * (ROW_BLOCKS * BLOCK_BYTES);",
         "  const u32 weights_smem = blocks_smem + warp % 4 * 1024 + lane * 16;",
         "  u32 words[ROW_BLOCKS][2][4];               // the packed words of a stage",
@@ -57,12 +62,24 @@ def setup(shape: TmaShape) -> str:
         *_fetch_groups(shape.problem),
         "    }",
         "  };",
-        "  auto release = [&](u32 slot, bool yes) {  // the slot may be filled again; no branch",
-        "    __syncwarp();",
-        "    mbarrier_arrive_if(empty + slot * 8, yes && lane == 0);",
+        *_release(shape),
         "  };",
     ]
     return "\n".join([*lines, ""])
+
+
+def _release(shape: TmaShape) -> list[str]:
+    """A slot may be filled again; without a branch, across which ptxas would serialise wgmma."""
+    lines = ["  auto release = [&](u32 slot, bool yes) {", "    __syncwarp();"]
+    multicast = shape.config.multicast
+    if multicast == 1:
+        return [*lines, "    mbarrier_arrive_if(empty + slot * 8, yes && lane == 0);"]
+    first_cta = f"blockIdx.z * {multicast} + " if shape.config.split_k > 1 else ""
+    return [
+        *lines,  # one lane for each CTA that copies into the slot
+        f"    const u32 barrier = map_to_cta(empty + slot * 8, {first_cta}lane % {multicast});",
+        f"    mbarrier_arrive_cluster_if(barrier, yes && lane < {multicast});",
+    ]
 
 
 def _group_setup(problem: Problem) -> list[str]:
@@ -122,7 +139,7 @@ def main_loop(shape: TmaShape) -> str:
         "    mbarrier_wait(full + slot * 8, parity);",
         "    fetch(slot);",
         "    for (int stage = 0; stage < num_stages; ++stage) {",
-        "      const u32 x_slot = slot * STAGE_BYTES;",
+        "      const u32 x_slot = warp_uniform(x_descriptor + slot * (STAGE_BYTES / 16));",
         "      const u32 used_slot = slot;",
         "      if (++slot == STAGES) slot = 0, parity ^= 1;",
         "#pragma unroll",
@@ -137,8 +154,7 @@ def main_loop(shape: TmaShape) -> str:
         "#pragma unroll",
         "        for (int s = 0; s < CHUNK; ++s) {",
         "          const int step = chunk * CHUNK + s;",
-        "          const u64 x_tile = x_descriptor"
-        " + ((x_slot + step / 4 * X_SLAB_BYTES + step % 4 * 32) >> 4);",
+        "          const u32 x_tile = x_slot + (step / 4 * X_SLAB_BYTES + step % 4 * 32) / 16;",
         "#pragma unroll",
         "          for (int rb = 0; rb < ROW_BLOCKS; ++rb)",
         f"            wgmma_m64n{shape.config.block_m}k16(acc[rb], a[chunk % 2][s][rb], x_tile);",

@@ -20,7 +20,7 @@ from ptxgen.families.wgmma_tma.shape import (
     TmaShape,
 )
 from ptxgen.problem import Problem
-from ptxgen.ptx import launch_control, mbarrier, registers, shared, tensor
+from ptxgen.ptx import cluster, launch_control, mbarrier, registers, shared, tensor
 from ptxgen.ptx.instruction import Instruction, render_all
 from ptxgen.source import ENTRY, KernelSource, LaunchPlan
 from ptxgen.weights.layout import BLOCK_K, LAYOUT_VERSION, WEIGHT_BYTES
@@ -66,7 +66,7 @@ def plan(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> LaunchPlan
         cluster_k=config.split_k,
         max_ctas=config.max_ctas,
         k=problem.k,
-        x_box=(BOX_INPUTS, config.block_m),
+        x_box=(BOX_INPUTS, shape.copied_tokens),
     )
 
 
@@ -83,7 +83,8 @@ def _instructions(shape: TmaShape, arch: ArchSpec) -> list[Instruction]:
         mbarrier.mbarrier_init(),
         mbarrier.fence_mbarrier_init(),
         tensor.prefetch_tensor_map(),
-        *producer.instructions(),
+        *([cluster.cluster_arrive(), cluster.cluster_wait()] if shape.cluster > 1 else []),
+        *producer.instructions(shape),
         *dequant.instructions(shape, arch),
         *consumer.instructions(shape),
         *epilogue.instructions(shape),
@@ -118,6 +119,8 @@ def _constants(shape: TmaShape, code: str) -> str:
         ("CHUNK", config.chunk, "k16 steps that are dequantized at once"),
         ("CHUNKS", CHUNK_STEPS // config.chunk, "of a stage"),
         ("SPLIT_K", config.split_k, "CTAs of a cluster that split K"),
+        ("MULTICAST", config.multicast, "CTAs of a cluster that share activations"),
+        ("COPIED_TOKENS", shape.copied_tokens, "tokens that one of them copies"),
         ("N_TILES", shape.n_tiles, "tiles along N"),
         ("TILE_STRIPS", shape.strips, "64-feature strips of a tile"),
         ("ROW_BLOCKS", shape.row_blocks, "of them, of a warpgroup: m64 operands"),
@@ -154,11 +157,10 @@ def _constants(shape: TmaShape, code: str) -> str:
 
 def _kernel(shape: TmaShape) -> str:
     config, problem = shape.config, shape.problem
-    split = config.split_k > 1
-    cluster = f" __cluster_dims__(1, 1, {config.split_k})" if split else ""
+    clusters = f" __cluster_dims__(1, {config.multicast}, {config.split_k})"
     zeros = "    load_zeros(n_tile);\n" if problem.whole_k and problem.zero == "int" else ""
     return f"""\
-extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster}
+extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){clusters if shape.cluster > 1 else ""}
 {ENTRY}(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
               const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
               int m, long long ldx, long long ldy, const __grid_constant__ TensorMap x_map) {{
@@ -174,13 +176,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
   if (tid == 0) {{
     for (int slot = 0; slot < STAGES; ++slot) {{
       mbarrier_init(full + slot * 8, 1);
-      mbarrier_init(empty + slot * 8, CONSUMER_WARPS);
+      mbarrier_init(empty + slot * 8, CONSUMER_WARPS{" * MULTICAST" if config.multicast > 1 else ""});
     }}
     fence_mbarrier_init();
     prefetch_tensor_map((u64)&x_map);
   }}
-  __syncthreads();
-{"  cluster_arrive_relaxed();" if split else ""}
+{_synchronise(shape)}
 {_share(shape)}
   // ---- the producer -------------------------------------------------------------------------------
 {producer.producer(shape)}
@@ -196,8 +197,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
 {_keep_accumulators()}
 {consumer.main_loop(shape)}{_keep_accumulators()}
 {epilogue.epilogue(shape)}  }}
-}}
+{_leave(shape)}}}
 """
+
+
+def _synchronise(shape: TmaShape) -> str:
+    if shape.cluster == 1:
+        return "  __syncthreads();"
+    return "  cluster_arrive();\n  cluster_wait();  // the mbarriers of all CTAs of the cluster are ready"
+
+
+def _leave(shape: TmaShape) -> str:
+    """Shared memory of a CTA must not go while another may still arrive on its mbarriers."""
+    return "" if shape.config.multicast == 1 else "  cluster_arrive();\n  cluster_wait();\n"
 
 
 def _share(shape: TmaShape) -> str:

@@ -25,9 +25,6 @@ def instructions(shape: TmaShape) -> list[Instruction]:
         used.append(global_memory.ld_global_nc_u16())
     if shape.config.split_k > 1:
         used += [
-            cluster.cluster_arrive(),
-            cluster.cluster_arrive_relaxed(),
-            cluster.cluster_wait(),
             cluster.map_to_cta(),
             cluster.st_cluster_v4(),
             shared.ld_shared_float4(),
@@ -109,16 +106,17 @@ def _direct() -> str:
 
 def _exchange(shape: TmaShape) -> str:
     """Each CTA finishes OWNED_TILES of the token tiles; sums are added in the order of the CTAs."""
+    multicast = shape.config.multicast
+    cta = f"owner * {multicast} + blockIdx.y % {multicast}" if multicast > 1 else "owner"
     return """\
     // ---- split K: every CTA of the cluster sends each other one what that one finishes -----------
     constexpr int PART_BYTES = ROW_BLOCKS * OWNED_TILES * CONSUMERS * 16;
     const u32 rank = blockIdx.z;
     const u32 exchange = smem_base + EXCHANGE_OFFSET + tid * 16;
-    cluster_wait();  // all CTAs of the cluster have started: their memory may be written
 #pragma unroll
     for (u32 owner = 0; owner < SPLIT_K; ++owner) {
       if (owner == rank) continue;
-      const u32 to = map_to_cta(exchange + (rank < owner ? rank : rank - 1) * PART_BYTES, owner);
+      const u32 to = map_to_cta(exchange + (rank < owner ? rank : rank - 1) * PART_BYTES, CTA_OF_OWNER);
 #pragma unroll
       for (int i = 0; i < ROW_BLOCKS * OWNED_TILES; ++i) {
         const float (&v)[4] = acc[i / OWNED_TILES][owner * OWNED_TILES + i % OWNED_TILES];
@@ -145,4 +143,4 @@ def _exchange(shape: TmaShape) -> str:
       }
       store(i / OWNED_TILES, rank * OWNED_TILES + i % OWNED_TILES, sum.x, sum.y, sum.z, sum.w);
     }
-"""
+""".replace("CTA_OF_OWNER", cta)

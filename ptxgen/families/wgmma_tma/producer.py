@@ -7,12 +7,14 @@ from ptxgen.ptx import bulk, mbarrier, tensor
 from ptxgen.ptx.instruction import Instruction
 
 
-def instructions() -> list[Instruction]:
+def instructions(shape: TmaShape) -> list[Instruction]:
     """The PTX that this module's text calls."""
     return [
         mbarrier.mbarrier_wait(),
         mbarrier.mbarrier_arrive_expect_tx(),
-        tensor.tensor_copy_2d(),
+        tensor.tensor_copy_2d_multicast()
+        if shape.config.multicast > 1
+        else tensor.tensor_copy_2d(),
         bulk.bulk_copy(),
     ]
 
@@ -31,13 +33,7 @@ def producer(shape: TmaShape) -> str:
                 packed + ((u64)({strip}) * K_BLOCKS + first_stage + stage) * BLOCK_BYTES,
                 BLOCK_BYTES, full + slot * 8);
   }};
-  auto load_x = [&](int m_first, int stage, u32 slot) {{
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      tensor_copy_2d(smem_base + slot * STAGE_BYTES + half * X_SLAB_BYTES, (u64)&x_map,
-                     (first_stage + stage) * BLOCK_K + half * 64, m_first, full + slot * 8);
-  }};
-  if (warp >= CONSUMER_WARPS) {{
+{_load_x(shape)}  if (warp >= CONSUMER_WARPS) {{
 {_give(shape)}    if (tid == CONSUMERS) {{
       u32 slot = 0, parity = 0;
       int m_first, n_tile, ahead = min(num_stages, STAGES);
@@ -56,8 +52,34 @@ def producer(shape: TmaShape) -> str:
         }}
       }}
     }}
-{_leave(shape)}    return;
+    return;
   }}
+"""
+
+
+def _load_x(shape: TmaShape) -> str:
+    multicast = shape.config.multicast
+    if multicast == 1:
+        return """\
+  auto load_x = [&](int m_first, int stage, u32 slot) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      tensor_copy_2d(smem_base + slot * STAGE_BYTES + half * X_SLAB_BYTES, (u64)&x_map,
+                     (first_stage + stage) * BLOCK_K + half * 64, m_first, full + slot * 8);
+  };
+"""
+    first_cta = f"blockIdx.z * {multicast}" if shape.config.split_k > 1 else "0"
+    return f"""\
+  // This CTA copies COPIED_TOKENS of the tokens, for all CTAs that have a bit in `sharing`.
+  const u32 copied_first = blockIdx.y % {multicast} * COPIED_TOKENS;
+  const u32 sharing = {(1 << multicast) - 1}u << ({first_cta});
+  auto load_x = [&](int m_first, int stage, u32 slot) {{
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      tensor_copy_2d_multicast(
+          smem_base + slot * STAGE_BYTES + half * X_SLAB_BYTES + copied_first * 128, (u64)&x_map,
+          (first_stage + stage) * BLOCK_K + half * 64, m_first + copied_first, full + slot * 8, sharing);
+  }};
 """
 
 
@@ -65,9 +87,3 @@ def _give(shape: TmaShape) -> str:
     if not shape.moves_registers:
         return ""
     return f"    set_registers_down_{PRODUCER_REGISTERS}();\n"
-
-
-def _leave(shape: TmaShape) -> str:
-    if shape.config.split_k == 1:
-        return ""
-    return "    __syncwarp();\n    cluster_wait();\n"

@@ -9,7 +9,7 @@ from ptxgen.families.wgmma_tma.config import KNOBS, WgmmaTmaConfig
 from ptxgen.families.wgmma_tma.shape import TmaShape
 from ptxgen.problem import Problem
 
-MAX_ACCUMULATORS = 128
+MAX_CLUSTER = 8
 MAX_GRID_Y = 65535
 
 
@@ -45,10 +45,20 @@ def _split_violations(shape: TmaShape) -> Iterator[str]:
             f"the {shape.token_tiles} n8 tiles of block_m = {config.block_m} do not share out over "
             f"the split_k = {config.split_k} CTAs of a cluster"
         )
-    if config.split_k > 1 and config.max_ctas:
+    if shape.cluster > 1 and config.max_ctas:
         yield (
-            f"max_ctas = {config.max_ctas} needs split_k = 1: a cluster exchanges sums once, "
-            "for one tile"
+            f"max_ctas = {config.max_ctas} needs split_k = 1 and multicast = 1: a cluster works on "
+            "one row of tiles"
+        )
+    if shape.cluster > MAX_CLUSTER:
+        yield (
+            f"split_k = {config.split_k} x multicast = {config.multicast} CTAs are more than the "
+            f"{MAX_CLUSTER} of a cluster"
+        )
+    if config.block_m % (8 * config.multicast):
+        yield (
+            f"block_m = {config.block_m} does not give each of multicast = {config.multicast} CTAs "
+            "whole rows of 8 tokens to copy"
         )
     if shape.n_tiles > MAX_GRID_Y:
         yield f"{shape.n_tiles} tiles along N are more than the grid's {MAX_GRID_Y}"
@@ -66,9 +76,8 @@ def _resource_violations(shape: TmaShape, arch: ArchSpec) -> Iterator[str]:
             f"min_ctas = {config.min_ctas} CTAs of {shape.smem_bytes} bytes do not fit into the "
             f"{arch.smem_per_sm} bytes of shared memory of an SM"
         )
-    limit = MAX_ACCUMULATORS // config.min_ctas
-    if shape.accumulators > limit:
+    if shape.needed_registers > shape.available_registers:
         yield (
-            f"{shape.accumulators} accumulators a thread are more than {limit}, "
-            f"with min_ctas = {config.min_ctas}"
+            f"about {shape.needed_registers} registers a thread, {shape.accumulators} of them "
+            f"accumulators, are more than {shape.available_registers}"
         )

@@ -16,7 +16,10 @@ BOX_INPUTS = 64
 
 WARPGROUP_THREADS = 128
 CHUNK_STEPS = BLOCK_K // 16
-MAX_ACCUMULATORS_IN_PLACE = 64
+ADDRESS_REGISTERS = 28
+MAX_REGISTERS = 255
+REGISTERS_PER_LANE = 512
+"""65,536 registers of an SM over its 4 x 32 lanes."""
 PRODUCER_REGISTERS, CONSUMER_REGISTERS = 24, 240
 """Of a thread after setmaxnreg: 128 x 24 + 256 x 240 are what 384 threads of 168 started with."""
 
@@ -38,13 +41,40 @@ class TmaShape:
         return WARPGROUP_THREADS * self.config.warpgroups
 
     @property
+    def needed_registers(self) -> int:
+        """Estimate of a consumer thread's registers: sums, fragments, packed words, addresses."""
+        fragments = 8 * self.config.chunk * self.row_blocks
+        return self.accumulators + fragments + 8 * self.row_blocks + ADDRESS_REGISTERS
+
+    @property
+    def even_registers(self) -> int:
+        """Registers of a thread where consumers and one producer warp have equally many."""
+        warps = (self.consumers // 32 + 1) * self.config.min_ctas
+        return min(MAX_REGISTERS, REGISTERS_PER_LANE // -(-warps // 4) // 8 * 8)
+
+    @property
     def moves_registers(self) -> bool:
         """The producer is a whole warpgroup, which gives registers to the consumers.
 
-        Nine warps leave 168 registers a thread (three warps share a quarter of the SM's 65,536), too
-        few beside more than 64 accumulators.
+        Nine warps leave 168 registers a thread, as three of them share a quarter of the SM's.
         """
-        return self.config.warpgroups == 2 and self.accumulators > MAX_ACCUMULATORS_IN_PLACE
+        few = self.needed_registers > self.even_registers
+        return few and self.config.warpgroups == 2 and self.config.min_ctas == 1
+
+    @property
+    def available_registers(self) -> int:
+        """Registers of a consumer thread."""
+        return CONSUMER_REGISTERS if self.moves_registers else self.even_registers
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return self.config.split_k * self.config.multicast
+
+    @property
+    def copied_tokens(self) -> int:
+        """Tokens of a tile that one CTA copies, for all CTAs that share them."""
+        return self.config.block_m // self.config.multicast
 
     @property
     def threads(self) -> int:
@@ -115,7 +145,9 @@ class TmaShape:
 
     @property
     def n_tiles(self) -> int:
-        return -(-self.problem.n // self.config.block_n)
+        """Tiles along N; whole clusters of them, the last ones may lie beyond N."""
+        multicast = self.config.multicast
+        return -(-self.problem.n // (self.config.block_n * multicast)) * multicast
 
     @property
     def strip_tail(self) -> bool:
