@@ -101,6 +101,7 @@ def tune(
     strict: bool = False,
     batch_invariant: bool = False,
     gpu: str | None = None,
+    device: str | int | None = None,
     db: str | None = None,
     cache_dir: str | None = None,
     on_event: OnEvent = ignore,
@@ -115,7 +116,7 @@ def tune(
     selection = select_problems(
         n=n, k=k, model=model, tp=tp, group=group, dtype=dtype, zero=zero, bias=bias
     )
-    target = resolve_target(gpu)
+    target = resolve_target(gpu, device=None if device is None else str(device))
     warning = check_neighbours(target, strict)
     if warning:
         on_event(Note(warning))

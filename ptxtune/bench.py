@@ -232,7 +232,7 @@ def _runner(job: BenchJob, on_wait: Callable[[], None] | None) -> BenchRunner:
     return BenchRunner(
         Clocks.of_device(device.uuid),
         GpuLock(device.uuid or device.name),
-        {"index": 0, "seed": job.seed},
+        {"index": 0, "seed": job.seed, "gpu_uuid": job.target.only_uuid},
         on_wait=on_wait,
         strict=job.strict,
     )

@@ -23,7 +23,7 @@ def check_neighbours(target: Target, strict: bool) -> str:
     if strict:
         raise BusyGpuError(
             f"{who} on {target.device.name}, and --strict allows none. End them (nvidia-smi shows "
-            f"them), choose another GPU with CUDA_VISIBLE_DEVICES, or leave --strict out: the "
+            f"them), choose another GPU with --device, or leave --strict out: the "
             f"results are then marked."
         )
     return f"warning: {who} on this GPU; times may suffer, and every result says so"

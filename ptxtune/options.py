@@ -104,6 +104,12 @@ gpu_option = click.option(
     help="Work for this GPU without having it, such as h200 or a100 (default: the GPU that is "
     "here, else h200).",
 )
+device_option = click.option(
+    "--device",
+    metavar="INDEX|UUID",
+    help="Use this GPU of the machine: its index as nvidia-smi counts, or its UUID (default: the "
+    "first visible one).",
+)
 db_option = click.option(
     "--db",
     "db",

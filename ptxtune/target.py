@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from db.records import DeviceRecord
 from ptxgen.arch import GPUS, ArchSpec, GpuSpec, arch_of_capability, gpu_named
 from ptxgen.errors import ArchError
+from ptxtune.choose_gpu import chosen
 from ptxtune.detect import DetectedGpu, Detection, detect
 
 FALLBACK_GPU = "h200"
@@ -23,6 +24,8 @@ class Target:
         gpu: the row of the table of known GPUs; None for a GPU that is here but not in the table.
         detected: the GPU in this machine; None where the target is only named.
         reason: in words, why this target.
+        only_uuid: the UUID that worker processes are limited to; empty where CUDA has no choice.
+            CUDA counts GPUs in another order than NVML does, so an index would not do.
     """
 
     arch: ArchSpec
@@ -30,23 +33,43 @@ class Target:
     gpu: GpuSpec | None
     detected: DetectedGpu | None
     reason: str
+    only_uuid: str = ""
 
     @property
     def driver(self) -> str:
         return self.detected.driver if self.detected else ""
 
 
-def resolve_target(name: str | None, detection: Detection | None = None) -> Target:
+def resolve_target(
+    name: str | None, detection: Detection | None = None, device: str | None = None
+) -> Target:
     """The target of a command.
 
     Args:
         name: a GPU's short or driver name; None for the GPU in this machine, else the fallback.
         detection: what is in this machine; looked up where None.
+        device: which GPU of this machine, by index or UUID; None for the first visible one.
 
     Raises:
-        ArchError: an unknown name, or a GPU whose compute capability has no kernels.
+        ArchError: an unknown name or device, two names for different GPUs, or a GPU whose compute
+            capability has no kernels.
     """
     found = detect() if detection is None else detection
+    several = len(found.gpus) > 1
+    if device is not None:
+        found = chosen(found, device)
+    target = _resolve(name, found)
+    if device is not None and target.detected is None:
+        raise ArchError(
+            f"--device {device} is {found.gpus[0].name}, and --gpu {name} names another GPU; give "
+            f"one of the two."
+        )
+    if target.detected is None or not (several or device is not None):
+        return target
+    return replace(target, only_uuid=target.detected.uuid)
+
+
+def _resolve(name: str | None, found: Detection) -> Target:
     present = found.first
     if name is None and present is not None:
         return _of_detected(present, f"{present.name} is in this machine")

@@ -56,6 +56,7 @@ def make_job(
         evaluator_options={"strict": strict},
         cache_root=Path(cache_dir).expanduser() if cache_dir else None,
         batch_invariant=batch_invariant,
+        gpu_uuid=target.only_uuid,
     )
 
 

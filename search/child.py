@@ -60,13 +60,15 @@ class Child:
     Args:
         factory: "module:function"; called in the child with options, it returns the handler.
         options: plain JSON data for the factory.
+        gpu_uuid: the only GPU that CUDA shows the child; empty: those that it shows this process.
     """
 
-    def __init__(self, factory: str, options: dict[str, Any]) -> None:
+    def __init__(self, factory: str, options: dict[str, Any], gpu_uuid: str = "") -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed by kill)
         ours, theirs = socket.socketpair()
         # No import path of its own (-P), the parent's instead: also where ptxtune is not installed.
         paths = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+        limited = {"CUDA_VISIBLE_DEVICES": gpu_uuid} if gpu_uuid else {}
         command = [sys.executable, "-P", "-m", "search.child_main"]
         try:
             self._process = subprocess.Popen(
@@ -76,7 +78,7 @@ class Child:
                 stderr=self._stderr,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": paths},
+                env={**os.environ, **limited, "PYTHONPATH": paths},
             )
         finally:
             theirs.close()

@@ -46,6 +46,7 @@ class TuneJob:
         compile_handler: "module:function" that compiles in the processes of the pool.
         families: kernel families; all registered ones where None.
         lock_folder: folder of the host-wide GPU lock; the temporary folder where None.
+        gpu_uuid: the only GPU that the worker process sees; empty: those that this process sees.
         batch_invariant: search only configs whose result for a row does not depend on M.
     """
 
@@ -67,6 +68,7 @@ class TuneJob:
     compile_handler: str = HANDLER
     families: Mapping[str, Family] | None = None
     lock_folder: Path | None = None
+    gpu_uuid: str = ""
     batch_invariant: bool = False
 
     def __post_init__(self) -> None:

@@ -114,7 +114,7 @@ def running(
 ) -> Iterator[RunContext]:
     """A run in the database with its worker and compile pool; all ended with the block."""
     with (
-        GpuWorker(job.evaluator, dict(job.evaluator_options), job.limits) as worker,
+        GpuWorker(job.evaluator, dict(job.evaluator_options), job.limits, job.gpu_uuid) as worker,
         CompilePool(
             job.cache_folder(), job.compile_workers, job.compile_timeout_s, job.compile_handler
         ) as pool,

@@ -64,12 +64,18 @@ class GpuWorker:
         factory: "module:function" that makes the evaluator inside the process.
         options: plain JSON data for the factory.
         limits: timeouts.
+        gpu_uuid: the only GPU that the process sees; empty: those that this process sees.
     """
 
     def __init__(
-        self, factory: str, options: dict[str, Any] | None = None, limits: Limits | None = None
+        self,
+        factory: str,
+        options: dict[str, Any] | None = None,
+        limits: Limits | None = None,
+        gpu_uuid: str = "",
     ) -> None:
         self._factory = factory
+        self._gpu_uuid = gpu_uuid
         self._options = dict(options or {})
         self._limits = limits or Limits()
         self._child: Child | None = None
@@ -212,7 +218,9 @@ class GpuWorker:
         options = self._options
         if self._device is not None and self._device.measured:  # not measured again after a crash
             options = {**options, "ceilings": asdict(self._device)}
-        child = self._child = Child(SERVER, {"factory": self._factory, "options": options})
+        child = self._child = Child(
+            SERVER, {"factory": self._factory, "options": options}, self._gpu_uuid
+        )
         try:
             reply = child.request({"kind": "device"}, self._limits.start_s)
             self._device = device_from_dict(reply["device"])

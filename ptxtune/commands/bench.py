@@ -17,6 +17,7 @@ from ptxtune.neighbours import check_neighbours
 from ptxtune.options import (
     cache_option,
     db_option,
+    device_option,
     m_option,
     problem_options,
     protocol_option,
@@ -70,6 +71,7 @@ DECIDED_BY_CHECKPOINT = ("group", "dtype", "zero")
 @click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Markdown file.")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Page with charts.")
 @click.option("--strict", is_flag=True, help="Refuse to measure beside other processes on the GPU.")
+@device_option
 @db_option
 @cache_option
 @click.pass_context
@@ -88,6 +90,7 @@ def command(
     markdown_file: Path | None,
     html_file: Path | None,
     strict: bool,
+    device: str | None,
     db: str | None,
     cache_dir: str | None,
     **layer: Any,
@@ -106,7 +109,7 @@ def command(
       ptxtune bench --checkpoint ./model-awq --contenders marlin,humming --json bench.jsonl
     """
     options = LayerOptions(layers=layers, checkpoint=checkpoint, **_given(context, layer))
-    target = resolve_target(None)
+    target = resolve_target(None, device=device)
     warning = check_neighbours(target, strict)
     job = make_bench(
         select_layers(options),

@@ -6,21 +6,29 @@ from dataclasses import asdict
 
 import click
 
+from ptxtune.choose_gpu import chosen
 from ptxtune.detect import detect
 from ptxtune.doctor import Health, examine
-from ptxtune.options import cache_option, db_option, json_option
+from ptxtune.options import cache_option, db_option, device_option, json_option
 from ptxtune.output import say, say_json
 
 MARKS = {Health.OK: "ok  ", Health.WARNING: "note", Health.FAILED: "FAIL"}
 
 
 @click.command("doctor")
+@device_option
 @db_option
 @cache_option
 @json_option
 @click.pass_context
 def command(
-    context: click.Context, /, *, db: str | None, cache_dir: str | None, as_json: bool
+    context: click.Context,
+    /,
+    *,
+    device: str | None,
+    db: str | None,
+    cache_dir: str | None,
+    as_json: bool,
 ) -> None:
     """Check driver, NVRTC, device, caches and database, with cures.
 
@@ -30,7 +38,8 @@ def command(
     Example:
       ptxtune doctor
     """
-    checks = examine(detect(), db=db, cache_dir=cache_dir)
+    detection = detect() if device is None else chosen(detect(), device)
+    checks = examine(detection, db=db, cache_dir=cache_dir)
     failed = any(check.health is Health.FAILED for check in checks)
     if as_json:
         say_json({"ok": not failed, "checks": [asdict(check) for check in checks]})

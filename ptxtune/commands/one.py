@@ -13,9 +13,11 @@ from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
 from ptxgen.outcome import Status
 from ptxgen.problem import Problem
+from ptxtune.neighbours import check_neighbours
 from ptxtune.options import (
     cache_option,
     db_option,
+    device_option,
     gpu_option,
     json_option,
     problem_options,
@@ -36,7 +38,9 @@ from search.progress import ProgressView
 @protocol_option(several=False, default="plain")
 @click.option("--config", help="Config as JSON (default: the built-in one for this M).")
 @click.option("--trial", type=int, help="Repeat this stored trial; ptxtune list trials shows them.")
+@click.option("--strict", is_flag=True, help="Refuse to measure beside other processes on the GPU.")
 @gpu_option
+@device_option
 @db_option
 @cache_option
 @json_option
@@ -49,7 +53,9 @@ def command(
     protocol: str,
     config: str | None,
     trial: int | None,
+    strict: bool,
     gpu: str | None,
+    device: str | None,
     db: str | None,
     cache_dir: str | None,
     as_json: bool,
@@ -70,10 +76,18 @@ def command(
     else:
         (problem,) = select_problems(**layer).problems
         chosen = parse_config(config, "--config") if config else None
-    target = resolve_target(gpu)
+    target = resolve_target(gpu, device=device)
+    warning = check_neighbours(target, strict)
     job = make_job(
-        [problem], [m], target=target, protocols=[Protocol(protocol)], cache_dir=cache_dir
+        [problem],
+        [m],
+        target=target,
+        protocols=[Protocol(protocol)],
+        strict=strict,
+        cache_dir=cache_dir,
     )
+    if warning:
+        note(warning)
     with ProgressView() as view:
         outcome = run_config(job, chosen, target, db=db, on_event=view.on_event)
     if as_json:

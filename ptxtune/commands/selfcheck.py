@@ -17,6 +17,7 @@ from db.trial_file import write_trials
 from ptxgen.errors import ArchError
 from ptxtune.options import (
     cache_option,
+    device_option,
     json_option,
     m_option,
     problem_options,
@@ -75,6 +76,7 @@ REPLAY_TRIALS = 100
 @click.option(
     "--gpu-faults", is_flag=True, help="The faults of --soak are real kernels on the GPU."
 )
+@device_option
 @cache_option
 @json_option
 @click.pass_context
@@ -91,6 +93,7 @@ def command(
     replay_file: Path | None,
     faults: int | None,
     gpu_faults: bool,
+    device: str | None,
     cache_dir: str | None,
     as_json: bool,
     **layer: Any,
@@ -113,6 +116,11 @@ def command(
         raise click.UsageError("--record, --replay and --soak exclude each other; choose one.")
     if gpu_faults and faults is None:
         raise click.UsageError("--gpu-faults says which faults; add --soak N for how many.")
+    if device is not None and (faults is not None or replay_file is not None):
+        raise click.UsageError(
+            "--device chooses the GPU that is measured on; --replay and --soak take none (with "
+            "--gpu-faults set CUDA_VISIBLE_DEVICES to its UUID)."
+        )
     if faults is not None:
         passed = _soak(faults, gpu_faults, seed, as_json)
     elif replay_file is not None:
@@ -121,7 +129,9 @@ def command(
     else:
         if layer["n"] is None and layer["k"] is None:
             layer["n"] = layer["k"] = 4096
-        job = _job(layer, m, Protocol(protocol), configs, seed=seed, cache_dir=cache_dir)
+        job = _job(
+            layer, m, Protocol(protocol), configs, seed=seed, cache_dir=cache_dir, device=device
+        )
         if record_file is not None:
             passed = _record(job, record_file, as_json)
         else:
@@ -137,9 +147,10 @@ def _job(
     *,
     seed: int,
     cache_dir: str | None,
+    device: str | None,
 ) -> TuneJob:
     """A job over a small space, for the GPU that is here."""
-    target = resolve_target(None)
+    target = resolve_target(None, device=device)
     if target.detected is None:
         raise ArchError(
             f"this check measures on a GPU, and none is here ({target.reason}). Use --replay FILE "

@@ -12,6 +12,7 @@ from ptxtune.options import (
     batch_invariant_option,
     cache_option,
     db_option,
+    device_option,
     gpu_option,
     json_option,
     m_option,
@@ -55,6 +56,7 @@ INTERRUPTED = 130
 @click.option("--strict", is_flag=True, help="Refuse to measure beside other processes on the GPU.")
 @batch_invariant_option
 @gpu_option
+@device_option
 @db_option
 @cache_option
 @json_option
@@ -74,6 +76,7 @@ def command(
     strict: bool,
     batch_invariant: bool,
     gpu: str | None,
+    device: str | None,
     db: str | None,
     cache_dir: str | None,
     as_json: bool,
@@ -92,7 +95,7 @@ def command(
       ptxtune tune --model qwen2.5-7b --tp 2 --gpu a100
     """
     selection = select_problems(**layer)
-    target = resolve_target(gpu)
+    target = resolve_target(gpu, device=device)
     warning = check_neighbours(target, strict)
     job = make_job(
         selection.problems,

@@ -63,7 +63,8 @@ class BenchProcess:
     """The process of one group of contenders.
 
     Args:
-        options: plain data for search.bench.server.make_handler.
+        options: plain data for search.bench.server.make_handler; "gpu_uuid", where it is there and
+            not empty, is the only GPU that the process sees.
         limits: timeouts.
         watch: told about every process that is started.
     """
@@ -111,7 +112,8 @@ class BenchProcess:
             return self._child
         self.kill()
         before = self._watch.compute_pids()
-        child = self._child = Child(SERVER, self._options)
+        gpu_uuid = str(self._options.get("gpu_uuid", ""))
+        child = self._child = Child(SERVER, self._options, gpu_uuid)
         child.request({"kind": "hello"}, self._limits.start_s)
         self._watch.learn_own(before, child.pid)
         return child

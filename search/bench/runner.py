@@ -38,7 +38,8 @@ class BenchRunner:
     Args:
         watch: readings of the GPU.
         lock: of the GPU; held for a case at a time.
-        options: plain data for the processes: "index", "seed", and "kit" where it is a fake.
+        options: plain data for the processes: "index", "seed", "gpu_uuid" where they see only
+            that GPU, and "kit" where it is a fake.
         limits: timeouts.
         on_wait: called while another process holds the lock.
         strict: whether a neighbour on the GPU makes every time NOISY.
