@@ -156,7 +156,7 @@ class Tile:
             weights_first=getattr(config, "weights_first", False),
             scales_weights=getattr(config, "scale_on", "weights") == "weights",
             trigger=getattr(config, "trigger", "start"),
-            is_async=config.family == "wgmma",
+            is_async=config.family.startswith("wgmma"),
         )
 
 

@@ -11,10 +11,11 @@ from ptxgen.errors import ConfigError
 from ptxgen.families.base import Family
 from ptxgen.families.mma import MMA
 from ptxgen.families.wgmma import WGMMA
+from ptxgen.families.wgmma_tma import WGMMA_TMA
 from ptxgen.problem import Problem
 from ptxgen.source import KernelSource
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (MMA, WGMMA)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (MMA, WGMMA, WGMMA_TMA)}
 
 MMA_DEFAULT_MAX_M = 32
 """Up to it mma.sync wins or ties on small layers; above it wgmma wins on most (H200, 2026-11)."""
@@ -69,6 +70,6 @@ def default_config(
         num_sms: multiprocessors of the GPU.
         families: to choose from; the first one where the usual one is not among them.
     """
-    usual = "wgmma" if arch.has_wgmma and m > MMA_DEFAULT_MAX_M else "mma"
+    usual = "wgmma_tma" if arch.has_wgmma and m > MMA_DEFAULT_MAX_M else "mma"
     family = families.get(usual) or next(iter(families.values()))
     return family.default_config(problem, arch, m, num_sms)

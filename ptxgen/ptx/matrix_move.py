@@ -6,7 +6,7 @@ from ptxgen.ptx.instruction import Instruction
 
 
 def transpose_8x8() -> Instruction:
-    """Transposes a matrix of 16-bit values: lane l holds row l / 4, columns 2 (l % 4) and the next."""
+    """Transposes 16-bit values; lane l holds row l / 4, columns 2 (l % 4) and the next one."""
     return Instruction(
         "u32 transpose_8x8(u32 a)",
         "movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;",

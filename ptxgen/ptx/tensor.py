@@ -33,11 +33,12 @@ def tensor_copy_2d() -> Instruction:
 def tensor_copy_2d_multicast() -> Instruction:
     """tensor_copy_2d into every CTA of the cluster whose bit is set in `ctas`.
 
-    The box goes to the same offset of each CTA's shared memory as dst has in this one's, and its bytes
-    are counted on the mbarrier at the same offset there.
+    The box goes to the same offset of each CTA's shared memory as dst has in this one's, and its
+    bytes are counted on the mbarrier at the same offset there.
     """
     return Instruction(
-        "void tensor_copy_2d_multicast(u32 dst, u64 map_address, int c0, int c1, u32 barrier, u32 ctas)",
+        "void tensor_copy_2d_multicast("
+        "u32 dst, u64 map_address, int c0, int c1, u32 barrier, u32 ctas)",
         "{ .reg .b16 mask; cvt.u16.u32 mask, %5; "
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         ".multicast::cluster [%0], [%1, {%2, %3}], [%4], mask; }",

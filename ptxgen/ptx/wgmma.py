@@ -36,8 +36,8 @@ def wgmma_m64_k16(dtype: Dtype, n: int) -> Instruction:
 def wgmma_m64_k16_swizzled(dtype: Dtype, n: int) -> Instruction:
     """wgmma_m64_k16 on 8-row atoms of 128 swizzled bytes that follow each other.
 
-    `b` is the low half of the descriptor (address and leading offset); the high half, the swizzle and
-    1024 bytes from atom to atom, is constant, which saves 64-bit arithmetic.
+    `b` is the low half of the descriptor (address and leading offset); the high half, the swizzle
+    and 1024 bytes from atom to atom, is constant, which saves 64-bit arithmetic.
     """
     suffix = MMA_TYPE[dtype]
     count = n // 2

@@ -10,6 +10,9 @@ from ptxgen.families.mma.shape import Shape
 from ptxgen.ptx import cluster
 from ptxgen.ptx.instruction import Instruction
 
+MAX_VECTORS = 8
+"""16-byte loads that a thread has in flight at most; four registers each."""
+
 
 def instructions() -> list[Instruction]:
     """The PTX that this module's text calls."""
@@ -31,25 +34,57 @@ def cluster_reduction(shape: Shape) -> str:
   release_shared();
   cluster_arrive_relaxed();
   cluster_wait();  // every partial tile is complete
-  // A share is whole runs of 16 features, 32 bytes of y. The grid's z is the cluster's: a rank.
-  const int share = (tokens * (BLOCK_N / 16) + SPLIT_K - 1) / SPLIT_K * 4;
-  const int share_end = min((int)(blockIdx.z + 1) * share, tokens * (BLOCK_N / 4));
-  for (int i = blockIdx.z * share + tid; i < share_end; i += THREADS) {{
-    const int token = i / (BLOCK_N / 4), feature = i % (BLOCK_N / 4) * 4;
-    if (n_tile * BLOCK_N + feature >= N) continue;
-    const u32 place = smem_base + 4 * (token * TILE_ROW + feature);
-    float4 parts[SPLIT_K];
+  auto read = [&](float4 (&parts)[SPLIT_K], int i) {{
+    const u32 place = smem_base + 4 * (i / (BLOCK_N / 4) * TILE_ROW + i % (BLOCK_N / 4) * 4);
 #pragma unroll
     for (int s = 0; s < SPLIT_K; ++s) parts[s] = ld_cluster_v4(map_to_cta(place, s));
+  }};
+  auto add_up = [&](const float4 (&parts)[SPLIT_K], int i) {{
     float4 sum = parts[0];
 #pragma unroll
     for (int s = 1; s < SPLIT_K; ++s)
       sum.x += parts[s].x, sum.y += parts[s].y, sum.z += parts[s].z, sum.w += parts[s].w;
-    store(token, feature, sum);
+    store(i / (BLOCK_N / 4), i % (BLOCK_N / 4) * 4, sum);
+  }};
+  // A share is whole runs of 16 features, 32 bytes of y. The grid's z is the cluster's: a rank.
+  const int share = (tokens * (BLOCK_N / 16) + SPLIT_K - 1) / SPLIT_K * 4;
+  const int share_end = min((int)(blockIdx.z + 1) * share, tokens * (BLOCK_N / 4));
+  int i = blockIdx.z * share + tid;
+{_batches(shape)}\
+#pragma unroll 1
+  for (; i < share_end; i += THREADS) {{
+    if (n_tile * BLOCK_N + i % (BLOCK_N / 4) * 4 >= N) continue;
+    float4 parts[SPLIT_K];
+    read(parts, i);
+    add_up(parts, i);
   }}
   // Whatever was read has been stored: the others' memory is not needed any more.
   cluster_arrive_relaxed();
   cluster_wait();  // and neither is this CTA's, which may end now
+"""
+
+
+def _batches(shape: Shape) -> str:
+    """A loop over several vectors a thread at once, where a full tile has so many.
+
+    Only in tiles without a tail of N: what is read must be stored, so that it has arrived.
+    """
+    config = shape.config
+    share = -(-config.block_m * config.block_n // 16 // config.split_k) * 4
+    batch = min(-(-share // shape.threads), MAX_VECTORS // config.split_k)
+    if batch < 2:
+        return ""
+    whole = "  if ((n_tile + 1) * BLOCK_N <= N)\n" if shape.problem.n % config.block_n else ""
+    return f"""\
+  constexpr int BATCH = {batch};  // vectors of every rank that a thread has in flight
+{whole}#pragma unroll 1
+  for (; i + (BATCH - 1) * THREADS < share_end; i += BATCH * THREADS) {{
+    float4 parts[BATCH][SPLIT_K];
+#pragma unroll
+    for (int b = 0; b < BATCH; ++b) read(parts[b], i + b * THREADS);
+#pragma unroll
+    for (int b = 0; b < BATCH; ++b) add_up(parts[b], i + b * THREADS);
+  }}
 """
 
 

@@ -107,11 +107,12 @@ def _store_lambda(shape: Shape) -> str:
     unpack_to_float(b2, b3, bias_23);
     v.x += b0, v.y += b1, v.z += b2, v.w += b3;
 """
+    # A cluster asks before it reads, so that nothing is read in vain.
+    guard = "" if shape.config.cluster else "    if (n >= N) return;\n"
     return f"""\
   auto store = [&](int token, int feature, float4 v) {{
     const int n = n_tile * BLOCK_N + feature;
-    if (n >= N) return;
-{bias}    st_global_v2(y + 2 * ((u64)(m_first + token) * ldy + n),
+{guard}{bias}    st_global_v2(y + 2 * ((u64)(m_first + token) * ldy + n),
                  pack_from_float(v.x, v.y), pack_from_float(v.z, v.w));
   }};
 """

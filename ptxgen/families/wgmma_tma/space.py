@@ -1,4 +1,9 @@
-"""Which wgmma_tma configs are worth trying for a batch size, and the default without any tuning."""
+"""Which wgmma_tma configs are worth trying for a batch size, and the default without any tuning.
+
+The knobs' full product has hundreds of thousands of points; what is left out here lost everywhere on
+an H200 (docs/kernel-log.md, 17 and 18): more splits than fill the GPU, rings of two slots for small
+tiles, multicast.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,6 @@ from collections.abc import Iterator
 from itertools import product
 
 from ptxgen.arch import ArchSpec
-from ptxgen.config import Scalar
 from ptxgen.errors import ConfigError
 from ptxgen.families.wgmma_tma.config import KNOBS, WgmmaTmaConfig
 from ptxgen.families.wgmma_tma.rules import violations
@@ -15,12 +19,64 @@ from ptxgen.problem import Problem
 MIN_M = 17
 """Up to 16 tokens mma.sync is the faster one in every cell (H200, 2026-11-29)."""
 
+SMS = 132
+"""Of H100 SXM, H200 and GH200: persistent grids are made for it. Elsewhere such a grid runs in two
+waves, and the configs with a CTA for each tile remain."""
+
+NARROW_COST, SPLIT_COST = 1.25, 1.1
+"""What 64 features a CTA cost (activations are read more often), and a split of K (H200, 2026-11-29)."""
+
+FEATURE_SHARES = ((64, 1), (128, 1), (128, 2), (256, 2), (256, 4))
+"""block_n and the warpgroups that share it out."""
+
 
 def block_m_choices(m: int) -> tuple[int, ...]:
-    """Tiles of tokens worth trying: the one that covers the batch, and those of half its size."""
+    """Tiles of tokens worth trying: the one that covers the batch, and that of half its size."""
     sizes = [int(choice) for choice in KNOBS["block_m"]]
     covering = min((size for size in sizes if size >= m), default=max(sizes))
-    return tuple(size for size in sizes if size <= covering and size * 2 >= covering)
+    halves = [size for size in sizes if size * 2 == covering and size >= 64]
+    return (*halves, covering)
+
+
+def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaConfig]:
+    """Every legal config worth trying for batches of up to m, in a fixed order."""
+    if m < MIN_M or not arch.has_wgmma:
+        return
+    for block_m, (block_n, warpgroups) in product(block_m_choices(m), FEATURE_SHARES):
+        for split_k, min_ctas, max_ctas, raster in _schedules(problem, m, block_m, block_n):
+            for num_stages, chunk in product((2, 3, 4, 5, 6, 8), (1, 2, 4)):
+                if num_stages == 2 and block_m * block_n < 128 * 128:
+                    continue
+                config = WgmmaTmaConfig(
+                    block_m=block_m,
+                    block_n=block_n,
+                    warpgroups=warpgroups,
+                    num_stages=num_stages,
+                    chunk=chunk,
+                    split_k=split_k,
+                    multicast=1,
+                    min_ctas=min_ctas,
+                    max_ctas=max_ctas,
+                    raster=raster,
+                )
+                if not violations(problem, config, arch):
+                    yield config
+
+
+def _schedules(
+    problem: Problem, m: int, block_m: int, block_n: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """split_k, min_ctas, max_ctas and raster that suit the number of tiles."""
+    m_tiles = -(-m // block_m)
+    tiles = m_tiles * -(-problem.n // block_n)
+    rasters = (1, 8) if m_tiles > 4 else (1,)  # few rows of tiles: all at once
+    for min_ctas in (1, 2):
+        for split_k in (1, 2, 4, 8):
+            if split_k == 1 or tiles * split_k <= 2 * SMS + 32:
+                yield split_k, min_ctas, 0, 1
+        if tiles > SMS * min_ctas:
+            for raster in rasters:
+                yield 1, min_ctas, SMS * min_ctas, raster
 
 
 def default_config(problem: Problem, arch: ArchSpec, m: int, num_sms: int) -> WgmmaTmaConfig:
@@ -39,41 +95,38 @@ def default_config(problem: Problem, arch: ArchSpec, m: int, num_sms: int) -> Wg
 
 
 def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTmaConfig]:
-    """Defaults from the most to the least demanding; the first legal one is taken."""
-    block_m = min((size for size in (16, 32, 64, 128, 256) if size >= m), default=256)
-    m_tiles = -(-m // block_m)
+    """The tile and split whose waves do least work, with the deepest ring that fits."""
+    covering = min((size for size in (16, 32, 64, 128, 256) if size >= m), default=256)
+    tokens = (256, 128) if covering == 256 else (covering,)
+    choices = [
+        (block_m, share, split_k)
+        for block_m, share, split_k in product(tokens, ((256, 2), (128, 2), (64, 1)), (1, 2))
+        if block_m * share[0] <= 256 * 128
+    ]
 
-    def tiles(block_n: int) -> int:
-        return m_tiles * -(-problem.n // block_n)
+    def ctas(block_m: int, block_n: int, split_k: int) -> int:
+        return -(-m // block_m) * -(-problem.n // block_n) * split_k
 
-    wide = 128 if block_m == 256 else 256
-    filling = [block_n for block_n in (wide, 128) if 4 * tiles(block_n) >= 3 * num_sms]
-    block_n = filling[0] if filling else 128
-    split_k = 1 if filling else (2 if tiles(128) * 4 > num_sms else 4)
-    persistent = 132 if tiles(block_n) > num_sms and split_k == 1 else 0
-    for split, num_stages, chunk in product((split_k, 1), (4, 3, 2), (2,)):
-        yield WgmmaTmaConfig(
-            block_m=block_m,
-            block_n=block_n,
-            warpgroups=2,
-            num_stages=num_stages,
-            chunk=chunk,
-            split_k=split,
-            min_ctas=1,
-            max_ctas=persistent if split == 1 else 0,
-            raster=8 if m_tiles > 4 else 1,
-        )
+    def work(choice: tuple[int, tuple[int, int], int]) -> float:
+        block_m, (block_n, _), split_k = choice
+        waves = -(-ctas(block_m, block_n, split_k) // num_sms)
+        narrow = NARROW_COST if block_n == 64 else 1.0
+        split = SPLIT_COST if split_k > 1 else 1.0
+        return waves * block_m * block_n / split_k * narrow * split
 
-
-def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaConfig]:
-    """Every legal config worth trying for batches of up to m, in a fixed order."""
-    if m < MIN_M or not arch.has_wgmma:
-        return
-    block_ms = block_m_choices(m)
-    few_rows = m <= 4 * max(block_ms)  # few rows of tiles: all at once
-    rasters: tuple[Scalar, ...] = (1,) if few_rows else (1, 8)
-    knobs = {**KNOBS, "block_m": block_ms, "raster": rasters}
-    for values in product(*knobs.values()):
-        config = WgmmaTmaConfig.from_knobs(dict(zip(knobs, values, strict=True)))
-        if not violations(problem, config, arch):
-            yield config
+    for block_m, (block_n, warpgroups), split_k in sorted(choices, key=work):
+        persistent = split_k == 1 and ctas(block_m, block_n, 1) > num_sms
+        many_rows = m > 4 * block_m
+        for num_stages in (5, 4, 3, 2):
+            yield WgmmaTmaConfig(
+                block_m=block_m,
+                block_n=block_n,
+                warpgroups=warpgroups,
+                num_stages=num_stages,
+                chunk=4 if block_m <= 64 else 2,
+                split_k=split_k,
+                multicast=1,
+                min_ctas=1,
+                max_ctas=SMS if persistent else 0,
+                raster=8 if persistent and many_rows else 1,
+            )
