@@ -23,8 +23,9 @@ SMS = 132
 """Of H100 SXM, H200 and GH200: persistent grids are made for it. Elsewhere such a grid runs in two
 waves, and the configs with a CTA for each tile remain."""
 
-NARROW_COST, SPLIT_COST = 1.25, 1.1
-"""What 64 features a CTA cost (activations are read more often), and a split of K (H200, 2026-11-29)."""
+NARROW_COST, SMALL_COST, SPLIT_COST = 1.25, 1.08, 1.1
+"""What 64 features a CTA cost (activations are read more often), a tile under 128 x 256, and a split of
+K (H200, 2026-11-29)."""
 
 FEATURE_SHARES = ((64, 1), (128, 1), (128, 2), (256, 2), (256, 4))
 """block_n and the warpgroups that share it out."""
@@ -111,8 +112,9 @@ def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTma
         block_m, (block_n, _), split_k = choice
         waves = -(-ctas(block_m, block_n, split_k) // num_sms)
         narrow = NARROW_COST if block_n == 64 else 1.0
+        small = SMALL_COST if block_m * block_n < 128 * 256 else 1.0
         split = SPLIT_COST if split_k > 1 else 1.0
-        return waves * block_m * block_n / split_k * narrow * split
+        return waves * block_m * block_n / split_k * narrow * small * split
 
     for block_m, (block_n, warpgroups), split_k in sorted(choices, key=work):
         persistent = split_k == 1 and ctas(block_m, block_n, 1) > num_sms
