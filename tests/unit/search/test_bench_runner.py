@@ -14,6 +14,7 @@ from search.bench.case import Case, Entry, Result, Verdict
 from search.bench.process import BenchLimits
 from search.bench.registry import CONTENDERS, Contender
 from search.bench.runner import MAX_CRASHES, BenchRunner
+from search.bench.turns import RemoteTimed, Turns
 from search.gpu_lock import GpuLock
 
 PROBLEM = Problem(64, 128, dtype="bf16", zero="int")
@@ -123,3 +124,37 @@ def test_a_time_below_the_floor_is_noise(runner: BenchRunner) -> None:
     result = runner.run(Case(PROBLEM, 2, 13.0), entries(contender("right")), rounds=1)[0]
     assert result.verdict is Verdict.NOISY
     assert "faster than" in result.reason
+
+
+class RecordingProcess:
+    """Answers everything with an empty list and remembers what it was asked."""
+
+    def __init__(self, name: str, asked: list[tuple[str, str]]) -> None:
+        self._name, self._asked = name, asked
+
+    def ask(self, key: str, message: dict[str, object], limit_s: float) -> list[float]:
+        self._asked.append((self._name, str(message["kind"])))
+        return []
+
+
+def test_nobody_is_timed_beside_work_that_another_queued() -> None:
+    asked: list[tuple[str, str]] = []
+    turns = Turns()
+    first, second = (
+        RemoteTimed(turns, RecordingProcess(name, asked), name, 1.0)  # type: ignore[arg-type]
+        for name in ("first", "second")
+    )
+    first.samples_us(3)
+    first.keep_busy()
+    second.samples_us(3)
+    second.keep_busy()
+    turns.settle()
+    turns.settle()
+    assert asked == [
+        ("first", "samples"),
+        ("first", "keep_busy"),
+        ("first", "finish"),
+        ("second", "samples"),
+        ("second", "keep_busy"),
+        ("second", "finish"),
+    ]
