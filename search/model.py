@@ -204,32 +204,131 @@ def predict_us(
     protocol: Protocol,
 ) -> float:
     """Predicted microseconds of one launch for a batch of m > 0; infinite where no CTA fits."""
+    found = take_apart(problem, config, plan, resources, m, gpu=gpu, protocol=protocol)
+    return float("inf") if found is None else found.total_us
+
+
+@dataclass(frozen=True, slots=True)
+class WaveLimits:
+    """How long each part of the GPU would need for one wave by itself, in microseconds.
+
+    Attributes:
+        memory: device memory at its full rate.
+        in_flight: device memory at the rate that the loads in flight allow.
+        l2: the L2 ports of the SMs.
+        issue: instructions of the busiest SM.
+        tensor: multiplications of the busiest SM.
+        chain: the stages of one warp, one after the other.
+    """
+
+    memory: float
+    in_flight: float
+    l2: float
+    issue: float
+    tensor: float
+    chain: float
+
+    @property
+    def total_us(self) -> float:
+        """Loading and computing, most of the shorter one hidden behind the longer."""
+        load = max(self.memory, self.in_flight, self.l2)
+        throughput = max(self.issue, self.tensor)
+        compute = max(throughput, self.chain) + SERIAL_LOSS * min(throughput, self.chain)
+        return max(load, compute) + OVERLAP_LOSS * min(load, compute)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A predicted launch taken apart; times in microseconds.
+
+    Attributes:
+        ctas_per_sm: that one SM holds at once.
+        ctas: of the grid.
+        slots: CTAs that the GPU holds at once.
+        in_flight_bytes: that the busiest SM keeps in flight in a full wave.
+        launch_us: what the launch costs.
+        fill_us: first loads of every wave.
+        main_us: the main loops of all waves.
+        tail_us: of main_us, what a last wave costs more than its share of a full one.
+        epilogue_us: reduction in the CTA, and store.
+        split_us: reduction across CTAs.
+        limits: of a full wave, or of the only one.
+    """
+
+    ctas_per_sm: int
+    ctas: int
+    slots: int
+    in_flight_bytes: float
+    launch_us: float
+    fill_us: float
+    main_us: float
+    tail_us: float
+    epilogue_us: float
+    split_us: float
+    limits: WaveLimits
+
+    @property
+    def total_us(self) -> float:
+        """The whole launch."""
+        parts = (self.launch_us, self.fill_us, self.main_us, self.epilogue_us, self.split_us)
+        return sum(parts)
+
+
+def take_apart(
+    problem: Problem,
+    config: KernelConfig,
+    plan: LaunchPlan,
+    resources: Resources,
+    m: int,
+    *,
+    gpu: GpuSpec,
+    protocol: Protocol,
+) -> Prediction | None:
+    """What the model makes of one launch for a batch of m > 0; None where no CTA fits."""
     tile = Tile.of(config, plan)
     ctas_per_sm = occupancy(plan, resources, gpu.spec)
     if ctas_per_sm < 1:
-        return float("inf")
+        return None
     work = _Work.of(problem, plan, tile, m)
     slots = _slots(plan, ctas_per_sm, gpu)
     full_waves, rest = divmod(work.ctas, slots)
-    total = full_waves * _wave_us(work, plan, tile, gpu, slots)
-    if rest:
-        total += _wave_us(work, plan, tile, gpu, rest)
+    limits = _wave_limits(work, plan, tile, gpu, slots if full_waves else rest)
+    last_us = _wave_limits(work, plan, tile, gpu, rest).total_us if rest else 0.0
+    main_us = last_us if not full_waves else full_waves * limits.total_us + last_us
     waves = full_waves + (rest > 0)
+    share_us = limits.total_us * rest / slots if full_waves else last_us
     chained = protocol is Protocol.CHAINED and plan.pdl
+    first_fill = _fill_us(tile, work.ctas / slots, chained)
+    reduction_us = REDUCTION_US_PER_KB * tile.warps_k * plan.block_m * plan.block_n / 256
+    resident = min(ctas_per_sm, -(-work.ctas // gpu.num_sms))
+    return Prediction(
+        ctas_per_sm=ctas_per_sm,
+        ctas=work.ctas,
+        slots=slots,
+        in_flight_bytes=resident * _in_flight_bytes(work, plan, tile),
+        launch_us=gpu.launch_us * (HIDDEN_LAUNCH if chained else 1.0),
+        fill_us=first_fill + (waves - 1) * WAVE_FILL_US,
+        main_us=main_us,
+        tail_us=max(0.0, last_us - share_us),
+        epilogue_us=EPILOGUE_US + reduction_us,
+        split_us=_split_us(plan, work, gpu),
+        limits=limits,
+    )
+
+
+def _fill_us(tile: Tile, filled: float, chained: bool) -> float:
+    """First loads, and what a predecessor or successor in a chain costs.
+
+    Args:
+        tile: of the kernel.
+        filled: CTAs of the grid over those that the GPU holds at once.
+        chained: whether launches depend on each other.
+    """
     fill = FILL_US * (EARLY_FILL if chained and tile.weights_first else 1.0)
     if chained:
-        fill += CROWD_US[tile.trigger] * max(0.0, 1.0 - work.ctas / slots)
+        fill += CROWD_US[tile.trigger] * max(0.0, 1.0 - filled)
         fill += END_US if tile.trigger == "end" else 0.0
-    launch = gpu.launch_us * (HIDDEN_LAUNCH if chained else 1.0)
-    return sum(
-        (
-            launch,
-            fill + (waves - 1) * WAVE_FILL_US,
-            total,
-            EPILOGUE_US + REDUCTION_US_PER_KB * tile.warps_k * plan.block_m * plan.block_n / 256,
-            _split_us(plan, work, gpu),
-        )
-    )
+    return fill
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,35 +379,34 @@ def _instructions(tile: Tile) -> float:
     return blocks * (STAGE_INSTRUCTIONS + rows * per_row + multiply)
 
 
-def _wave_us(work: _Work, plan: LaunchPlan, tile: Tile, gpu: GpuSpec, ctas: int) -> float:
-    """Microseconds in which `ctas` CTAs that run at once do their work."""
-    load, compute = _load_us(work, plan, tile, gpu, ctas), _compute_us(work, plan, tile, gpu, ctas)
-    return max(load, compute) + OVERLAP_LOSS * min(load, compute)
-
-
-def _load_us(work: _Work, plan: LaunchPlan, tile: Tile, gpu: GpuSpec, ctas: int) -> float:
-    """Device memory and L2, whichever is slower; weights come from memory once for all m tiles."""
-    active = min(ctas, gpu.num_sms)
+def _in_flight_bytes(work: _Work, plan: LaunchPlan, tile: Tile) -> float:
+    """What one CTA keeps in flight: its ring but for the slot in use, or all it loads."""
     ring = (tile.num_stages - 1) * tile.block_k * (plan.block_n / 2 + 2 * plan.block_m)
-    in_flight = ctas * min(ring, work.weight_bytes + work.token_bytes)
-    rate = min(gpu.read_gbps, in_flight / (MEMORY_LATENCY_US * 1e3))
+    return min(ring, work.weight_bytes + work.token_bytes)
+
+
+def _wave_limits(work: _Work, plan: LaunchPlan, tile: Tile, gpu: GpuSpec, ctas: int) -> WaveLimits:
+    """What bounds `ctas` CTAs that run at once; weights come from memory once for all m tiles."""
+    active = min(ctas, gpu.num_sms)
+    in_flight = ctas * _in_flight_bytes(work, plan, tile)
     memory_bytes = ctas * (work.weight_bytes + work.token_bytes / plan.n_tiles) / work.m_tiles
     l2_bytes = ctas * (work.weight_bytes + work.token_bytes)
-    return max(memory_bytes / (rate * 1e3), l2_bytes / (active * SM_LOAD_GBPS * 1e3))
-
-
-def _compute_us(work: _Work, plan: LaunchPlan, tile: Tile, gpu: GpuSpec, ctas: int) -> float:
-    """The busiest SM: what it issues and multiplies, or how long one warp takes by itself."""
     per_sm = -(-ctas // gpu.num_sms)
     issue = per_sm * plan.threads / 32 * work.instructions / ISSUE_RATE
     rate = gpu.tensor_tflops / (1.0 if tile.is_async else MMA_SYNC_SLOWDOWN)
     tensor = per_sm * work.flops / (rate / gpu.num_sms * 1e3 / CLOCK_GHZ)
-    throughput = max(issue, tensor)
     private = (tile.warp_m, tile.warp_n) == (plan.block_m, plan.block_n)
-    latency = CHAIN_CYCLES + CHAIN_CYCLES_PER_INSTRUCTION * work.instructions
-    latency += 0.0 if private else BARRIER_CYCLES
-    cycles = max(throughput, latency) + SERIAL_LOSS * min(throughput, latency)
-    return work.stages * cycles / (CLOCK_GHZ * 1e3)
+    chain = CHAIN_CYCLES + CHAIN_CYCLES_PER_INSTRUCTION * work.instructions
+    chain += 0.0 if private else BARRIER_CYCLES
+    stage_us = work.stages / (CLOCK_GHZ * 1e3)  # of a cycle in every stage
+    return WaveLimits(
+        memory=memory_bytes / (gpu.read_gbps * 1e3),
+        in_flight=memory_bytes / (in_flight / (MEMORY_LATENCY_US * 1e3) * 1e3),
+        l2=l2_bytes / (active * SM_LOAD_GBPS * 1e3),
+        issue=issue * stage_us,
+        tensor=tensor * stage_us,
+        chain=chain * stage_us,
+    )
 
 
 def _slots(plan: LaunchPlan, ctas_per_sm: int, gpu: GpuSpec) -> int:
