@@ -111,7 +111,7 @@ class BarrierError(KernelFaultError):
 
 
 class TensorMapError(KernelFaultError):
-    """A tensor copy or prefetch whose address holds no tensor map."""
+    """A tensor copy or prefetch whose address holds no tensor map, or a multicast to nobody."""
 
 
 class DeadlockError(KernelFaultError):

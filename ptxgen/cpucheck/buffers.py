@@ -78,9 +78,8 @@ class Buffers:
         args: tuple[int | bytes, ...] = (x, weights, bias, y, workspace, m, ldx, problem.n + Y_PAD)
         if (recipe := plan.x_map(x, m, ldx)) is not None:
             args = (*args, encode_map(recipe))
-        cluster = (1, 1, plan.cluster_k)
         grid = crowded(plan, m).grid(m)
-        launch = Launch(grid, (plan.threads, 1, 1), plan.smem_bytes, args, cluster)
+        launch = Launch(grid, (plan.threads, 1, 1), plan.smem_bytes, args)
         return cls(case, memory, launch, plan.counter_bytes(m))
 
     def output(self) -> Tensor:

@@ -40,7 +40,8 @@ class Launch:
         smem_bytes: dynamic shared memory of a CTA.
         args: kernel arguments in order: ints, pointers as GlobalMemory addresses; bytes for a
             structure by value, such as encode_map's of a tensor map.
-        cluster: CTAs of a cluster in x, y, z; they run together.
+        cluster: CTAs of a cluster in x, y, z; they run together. A kernel that states its cluster
+            itself (.reqnctapercluster) may be launched without.
     """
 
     grid: tuple[int, int, int]

@@ -34,13 +34,13 @@ POLICY = 0x6C32_706F_6C69_6379
 
 @dataclass(frozen=True, slots=True)
 class BulkLoad:
-    """One copy to shared memory: to where, what ([rows, 4] words), and who is told."""
+    """One copy to shared memory: to where, what ([rows, 4] words), who is told, whose it is."""
 
     indices: Lanes
     values: Lanes
     target: Mbarrier
     address: int
-    warp: int
+    warp: Warp
     pc: int
 
 
@@ -63,7 +63,7 @@ class BulkLoads:
         owners = np.full(len(indices), lane)
         self._cta.shared.issue_copy(warp, indices, ROW, owners)
         self.issuers[self._cta.first_copy_agent + target.agent] = warp.agent
-        self.flying.append(BulkLoad(indices, values, target, mbarrier, warp.index, warp.pc - 1))
+        self.flying.append(BulkLoad(indices, values, target, mbarrier, warp, warp.pc - 1))
 
     def land(self, which: int) -> None:
         """Lands one copy. Raises MbarrierError where its mbarrier is gone or counts too much."""
@@ -76,7 +76,8 @@ class BulkLoads:
                 raise MbarrierError("the mbarrier of a copy in flight was invalidated.")
             cta.mbarriers.copied(copy.target, ROW * len(copy.indices))
         except KernelFaultError as error:
-            raise type(error)(f"{cta.place(copy.warp, copy.pc)}: {error}") from error
+            place = copy.warp.cta.place(copy.warp.index, copy.pc)
+            raise type(error)(f"{place}: {error}") from error
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -159,6 +160,17 @@ def size_of(launch: Launch) -> int:
 def ranked(rank: int, cluster: tuple[int, int, int]) -> tuple[int, int, int]:
     """Position in its cluster of the CTA of a rank."""
     return rank % cluster[0], rank // cluster[0] % cluster[1], rank // (cluster[0] * cluster[1])
+
+
+def stated_cluster(launch: Launch, stated: tuple[int, int, int] | None) -> Launch:
+    """The launch with the cluster that the kernel states. Raises ValueError for another one."""
+    if stated is None or launch.cluster == stated:
+        return launch
+    if launch.cluster != (1, 1, 1):
+        raise ValueError(
+            f"the launch has clusters of {launch.cluster} CTAs, and the kernel states {stated}"
+        )
+    return replace(launch, cluster=stated)
 
 
 def check_cluster(launch: Launch) -> None:

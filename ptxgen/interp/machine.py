@@ -10,7 +10,7 @@ import numpy as np
 
 from ptxgen.errors import KernelFaultError, StepLimitError
 from ptxgen.interp.api import Counts, Launch, RunOptions, RunReport, Schedule
-from ptxgen.interp.cluster import Cluster, check_cluster, size_of
+from ptxgen.interp.cluster import Cluster, check_cluster, size_of, stated_cluster
 from ptxgen.interp.cta import Tally
 from ptxgen.interp.global_memory import GlobalMemory
 from ptxgen.interp.program import Program
@@ -50,6 +50,7 @@ def run(
     for slot, arg in zip(program.registers.params, launch.args, strict=True):
         if slot is not None and isinstance(arg, bytes):
             raise ValueError("bytes were passed for a parameter that is no structure")
+    launch = stated_cluster(launch, program.entry.cluster)
     check_cluster(launch)
     tally = Tally(options, [0] * len(program.ops), [0] * len(program.ops))
     try:

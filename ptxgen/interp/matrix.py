@@ -1,4 +1,4 @@
-"""ldmatrix and mma.sync (PTX ISA, "Warp-Level Matrix Instructions")."""
+"""ldmatrix, movmatrix and mma.sync (PTX ISA, "Warp-Level Matrix Instructions")."""
 
 from __future__ import annotations
 
@@ -51,6 +51,22 @@ def load_matrix(d: Decoder) -> Op:
             bad = missing.reshape(count, LANES)
         for index, slot in enumerate(dsts):
             warp.set(slot, values[index], None, None if bad is None else bad[index])
+
+    return Op(d.statement, "lsu", effect)
+
+
+def move_matrix(d: Decoder) -> Op:
+    """movmatrix: transposes a matrix whose row i / 4 lane i holds two elements of."""
+    if d.modifiers != ("sync", "aligned", "m8n8", "trans", "b16"):
+        raise d.fail("only movmatrix.sync.aligned.m8n8.trans.b16 is known")
+    d.count(2)
+    dst, a = d.dst(0, 32), d.src(1, "b32")
+
+    def effect(warp: Warp, mask: Lanes | None) -> None:
+        warp.require_full(mask)
+        words = np.ascontiguousarray(warp.registers[a])
+        bad = np.ones(LANES, dtype=np.bool_) if a in warp.poison else None
+        warp.set(dst, _fragments(words, 1, True)[0], None, bad)
 
     return Op(d.statement, "lsu", effect)
 
@@ -125,4 +141,8 @@ def _poison(warp: Warp, a: list[int], b: list[int], c: list[int]) -> Lanes:
     return fragment_c((spoiled | own.transpose(0, 2, 3, 1).reshape(16, 8)).reshape(-1))
 
 
-MATRIX: dict[str, Decode] = {"ldmatrix": load_matrix, "mma": multiply_accumulate}
+MATRIX: dict[str, Decode] = {
+    "ldmatrix": load_matrix,
+    "movmatrix": move_matrix,
+    "mma": multiply_accumulate,
+}

@@ -79,6 +79,7 @@ class Entry:
         scopes: per scope its parent (-1: none) and its registers (name -> type).
         params: each parameter in order.
         variables: shared variables of the module and of the kernel.
+        cluster: CTAs of a cluster in x, y, z as the kernel itself states them, or None.
     """
 
     statements: tuple[Statement, ...]
@@ -86,6 +87,7 @@ class Entry:
     scopes: tuple[tuple[int, dict[str, str]], ...]
     params: tuple[Param, ...]
     variables: tuple[Variable, ...]
+    cluster: tuple[int, int, int] | None = None
 
     def target(self, label: str, scope: int) -> int | None:
         """Index of the statement behind a label as seen from a scope; None for an unknown one."""
@@ -124,6 +126,7 @@ def parse_entry(ptx: str, entry: str) -> Entry:
         tuple(reader.scopes),
         tuple(_param(item) for item in found.params),
         tuple(_variable(item) for item in (*variables, *reader.variables)),
+        _cluster(found),
     )
 
 
@@ -138,6 +141,14 @@ def _without_debug(ptx: str) -> tuple[str, list[int]]:
         sources.append(current)
         section = section and not line.strip().startswith("}")
     return "\n".join(lines), sources
+
+
+def _cluster(function: nodes.Function) -> tuple[int, int, int] | None:
+    for item in function.directives:
+        if item.name == "reqnctapercluster":
+            x, y, z = (*map(int, item.values), 1, 1)[:3]
+            return x, y, z
+    return None
 
 
 def _param(item: nodes.Param) -> Param:

@@ -22,6 +22,7 @@ from ptxgen.interp.predicates import PREDICATES
 from ptxgen.interp.register_moves import REGISTER_MOVES
 from ptxgen.interp.registers import RegisterFile, Registers, type_bits, unsupported
 from ptxgen.interp.remote import REMOTE
+from ptxgen.interp.shuffle import SHUFFLE
 from ptxgen.interp.tensor_copies import PREFETCH
 from ptxgen.interp.transfers import TRANSFERS
 from ptxgen.interp.warpgroup import WARPGROUP
@@ -34,6 +35,7 @@ _OPCODES: dict[str, Decode] = {
     **TRANSFERS,
     **COPIES,
     **PREFETCH,
+    **SHUFFLE,
     **POLICIES,
     **MBARRIER,
     **REGISTER_MOVES,

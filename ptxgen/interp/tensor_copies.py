@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyptx.ir import nodes
 
-from ptxgen.errors import MisalignedError
+from ptxgen.errors import MisalignedError, TensorMapError
 from ptxgen.interp.bulk import ROW
 from ptxgen.interp.decode import Decode, Decoder
 from ptxgen.interp.global_memory import GlobalMemory
@@ -27,36 +27,56 @@ from ptxgen.tensor_map import (
 )
 
 if TYPE_CHECKING:
+    from ptxgen.interp.cta import Cta
     from ptxgen.interp.warp import Warp
 
 TO_ALIGN = 128
 """Alignment of a box in shared memory."""
-_FORM = ("2d", "shared::cluster", "global", "tile", "mbarrier::complete_tx::bytes")
+_FORM = ("2d", "shared::cluster", "global", "mbarrier::complete_tx::bytes")
+_MULTICAST = "multicast::cluster"
 _BRACES = re.compile(r",?\s*\{([^{}]+)\}")
 
 
 def tensor_copy(d: Decoder) -> Op:
-    """A box lands when the schedule chooses; all of its bytes count on the mbarrier."""
-    if d.modifiers[3:] not in (_FORM, tuple(item for item in _FORM if item != "tile")):
-        raise d.fail(f"only .{'.'.join(_FORM)} is known")
-    d.count(3)
+    """A box lands when the schedule chooses; all of its bytes count on the mbarrier.
+
+    A multicast lands in each CTA at its own time, at the same offset, and counts on the mbarrier at
+    the same offset there.
+    """
+    form = tuple(item for item in d.modifiers[3:] if item != "tile")
+    if form not in (_FORM, (*_FORM, _MULTICAST)):
+        raise d.fail(f"only .{'.'.join(_FORM)} is known, with .{_MULTICAST} or without")
+    d.count(3 + (_MULTICAST in form))
+    ranks = d.src(3, "b16") if _MULTICAST in form else -1
     to, mbarrier = address_of(d, 0, shared=True), address_of(d, 2, shared=True)
     source, coordinates = _source(d)
 
     def effect(warp: Warp, mask: Lanes | None) -> None:
-        for slot in coordinates:
-            warp.require_clean(slot, mask, "a coordinate of a tensor copy")
+        for slot in (*coordinates, *((ranks,) if ranks >= 0 else ())):
+            warp.require_clean(slot, mask, "a coordinate or a mask of a tensor copy")
         maps = [where for _, where in each(warp, source, mask)]
         targets = [where for _, where in each(warp, mbarrier, mask)]
         for (lane, where), at, target in zip(each(warp, to, mask), maps, targets, strict=True):
             recipe = _map_at(warp, at)
             first, token = (_signed(warp.registers[slot][lane]) for slot in coordinates)
             values = box_rows(recipe, warp.cta.memory, first, token)
-            indices = warp.cta.shared.check(swizzled(where, len(values)), ROW)
-            warp.cta.loads.issue(warp, lane, indices, values, target)
-            warp.cta.record("async_copy", warp, indices, ROW)
+            told = int(warp.registers[ranks][lane]) if ranks >= 0 else -1
+            for cta in _receivers(warp, told):
+                indices = cta.shared.check(swizzled(where, len(values)), ROW)
+                cta.loads.issue(warp, lane, indices, values, target)
+                cta.record("async_copy", warp, indices, ROW)
 
     return Op(d.statement, "lsu", effect)
+
+
+def _receivers(warp: Warp, ranks: int) -> list[Cta]:
+    """The CTAs of a mask's bits; where it is negative, the warp's own. Raises TensorMapError."""
+    if ranks < 0:
+        return [warp.cta]
+    if not ranks:
+        raise TensorMapError("a multicast to no CTA at all.")
+    found = [rank for rank in range(ranks.bit_length()) if ranks >> rank & 1]
+    return [warp.cta.cluster.cta_at(rank) for rank in found]
 
 
 def prefetch(d: Decoder) -> Op:

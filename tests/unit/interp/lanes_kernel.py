@@ -17,10 +17,11 @@ REGISTERS = (
 )
 
 
-def kernel_text(body: str, params: int, shared: str = "") -> str:
+def kernel_text(body: str, params: int, shared: str = "", directives: str = "") -> str:
     """A kernel `k` of 64-bit parameters p0, p1, ... with registers %p %h %r %f %rd."""
     named = ", ".join(f".param .u64 p{index}" for index in range(params))
-    return f"{HEADER}{shared}\n.visible .entry k({named})\n{{\n{REGISTERS}\n{body}\nret;\n}}\n"
+    head = f"{HEADER}{shared}\n.visible .entry k({named})\n{directives}\n"
+    return f"{head}{{\n{REGISTERS}\n{body}\nret;\n}}\n"
 
 
 def apply(body: str, *inputs: Array, outputs: Sequence[Any] = (np.uint32,)) -> list[Array]:

@@ -186,3 +186,25 @@ def test_clusters_that_do_not_fit(cluster: tuple[int, int, int]) -> None:
 def test_unknown_forms_are_named(text: str) -> None:
     with pytest.raises(UnsupportedPtxError, match=text.partition(" ")[0].rstrip(";")):
         ran(text)
+
+
+def test_a_kernel_may_state_its_cluster_itself() -> None:
+    text = kernel_text(
+        SETUP + EXCHANGE.format(first=BARRIER, last=BARRIER),
+        1,
+        SHARED,
+        ".explicitcluster .reqnctapercluster 2, 1, 1",
+    )
+    program = load_program(text, "k")
+    assert program.entry.cluster == (2, 1, 1)
+    results = []
+    for cluster in ((1, 1, 1), (2, 1, 1)):
+        memory = GlobalMemory()
+        out = memory.allocate("out", np.zeros(256, np.uint32))
+        run(program, Launch((4, 1, 1), (64, 1, 1), 512, (out,), cluster), memory)
+        results.append(memory.array("out").tolist())
+    assert results == [[(n + 64) % 128 + n // 128 * 128 for n in range(256)]] * 2
+    with pytest.raises(ValueError, match=r"clusters of \(4, 1, 1\) CTAs, and the kernel states"):
+        run(program, Launch((4, 1, 1), (64, 1, 1), 512, (0,), (4, 1, 1)), GlobalMemory())
+    with pytest.raises(ValueError, match="no whole number of clusters"):
+        run(program, Launch((3, 1, 1), (64, 1, 1), 512, (0,)), GlobalMemory())

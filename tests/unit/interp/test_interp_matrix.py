@@ -1,5 +1,5 @@
-"""ldmatrix and mma.sync against matrices built element by element from the manual's fragment
-tables (PTX ISA, "Warp-Level Matrix Instructions")."""
+"""ldmatrix, movmatrix and mma.sync against matrices built element by element from the manual's
+fragment tables (PTX ISA, "Warp-Level Matrix Instructions")."""
 
 from __future__ import annotations
 
@@ -157,3 +157,29 @@ def test_poison_in_the_other_columns_of_a_register_pair_stays_there() -> None:
         missing=6, fragments=B_OPERAND, which="%r21", index=3, value="%f5", keep="eq.s32"
     )
     run_text(body, {"out": np.ones(32, np.float32)}, smem_bytes=512, shared=SHARED)
+
+
+def test_movmatrix_transposes() -> None:
+    """Lane l holds elements 2 (l % 4) and the next of row l / 4, then of column l / 4."""
+    source = np.random.default_rng(1).integers(0, 65536, (8, 8), dtype=np.uint16)
+    body = "movmatrix.sync.aligned.m8n8.trans.b16 %o0, %i0;"
+    (found,) = apply(body, np.ascontiguousarray(source).view(np.uint32).reshape(-1))
+    halves = found.view(np.uint16).reshape(32, 2)
+    for lane in range(32):
+        for half in (0, 1):
+            assert halves[lane, half] == source[2 * (lane % 4) + half, lane // 4]
+
+
+def test_movmatrix_needs_the_whole_warp() -> None:
+    body = """mov.u32 %r0, %tid.x; setp.lt.u32 %p0, %r0, 31;
+    @%p0 movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r0;"""
+    with pytest.raises(DivergenceError):
+        run_text(body)
+
+
+def test_poison_of_one_lane_spoils_a_transposed_matrix() -> None:
+    body = """mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; mov.u32 %r1, smem;
+    setp.eq.u32 %p0, %r0, 5; @%p0 ld.shared.b32 %r0, [%r1];
+    movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r0; st.global.b32 [%rd0], %r2;"""
+    with pytest.raises(UninitializedError, match=r"st\.global"):
+        run_text(body, {"out": np.zeros(1, np.uint32)}, smem_bytes=16, shared=SHARED)
