@@ -251,6 +251,8 @@ class GpuWorker:
             outcome = self._ask(child, self._last_good, self._limits.measure_s)
             if outcome.status is Status.OK:
                 self._needs_health_check = False
+                # Weights and reference are there again: the next one's limit is the short one.
+                self._prepared.add((self._last_good.problem.key(), self._last_good.m))
                 return self._started()
             self.kill()
         raise DriverError(

@@ -97,6 +97,19 @@ def test_a_silent_worker_is_killed_at_the_shrunk_limit(
     assert worker.evaluate(request(BASE)).status is Status.OK
 
 
+def test_a_new_worker_that_has_proved_itself_keeps_the_shrunk_limit(
+    worker_of: Callable[..., GpuWorker],
+) -> None:
+    third = next(config for config in CONFIGS if config not in (BASE, OTHER))
+    worker = worker_of(behaviour={OTHER.key(): "segv", third.key(): "hang"})
+    assert worker.evaluate(request(BASE)).status is Status.OK
+    assert worker.evaluate(request(OTHER)).status is Status.CRASH
+    outcome = worker.evaluate(request(third))
+    assert outcome.status is Status.HANG
+    assert "no answer within 2.0 s" in outcome.message  # not 5
+    assert worker.restarts == 1
+
+
 @pytest.mark.parametrize(
     ("behaviour", "status"),
     [
