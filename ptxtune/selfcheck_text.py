@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ptxgen.outcome import Status
 from reports.table import Column, Table
 from search.gates import Gate
 from search.soak import SoakReport
@@ -17,7 +18,11 @@ GATE_COLUMNS = (
     Column("verdict", numeric=False),
     Column("of", numeric=False),
 )
-FAULT_COLUMNS = (Column("fault", numeric=False), Column("injected"))
+FAULT_COLUMNS = (
+    Column("fault", numeric=False),
+    Column("injected"),
+    Column("trials stored as", numeric=False),
+)
 AUDIT_COLUMNS = (Column("trials", numeric=False), Column("count"), Column("first", numeric=False))
 
 
@@ -55,40 +60,53 @@ def gates_document(gates: Sequence[Gate]) -> dict[str, Any]:
     }
 
 
-def soak_text(report: SoakReport, wanted: int) -> str:
+def soak_text(report: SoakReport) -> str:
     """Tables of the injected faults and of the audit, and the verdict."""
-    faults = tuple((name, str(count)) for name, count in _by_count(report))
+    faults = tuple((name, str(count), _stored(report, name)) for name, count in _by_count(report))
     audit = tuple(
         (name, str(len(examples)), examples[0] if examples else "")
         for name, examples in _findings(report)
     )
-    trials = ", ".join(f"{count} {status.value}" for status, count in _trials(report))
-    end = "Nothing is wrong." if report.passed else "The audit FAILED."
-    if report.total < wanted:
-        end += f" But only {report.total} of {wanted} faults were injected."
     return "\n\n".join(
         [
             Table(FAULT_COLUMNS, faults).to_text(),
-            f"{report.total} faults in {report.runs} runs of the tuner, {report.seconds:.0f} s.\n"
-            f"Trials: {trials}.",
+            f"{report.total} faults in {report.seconds:.0f} s: {report.lanes} lanes, "
+            f"{report.runs} runs of the tuner, {report.workers} workers.\n"
+            f"Trials: {_counts(report.audit.trials)}.",
             Table(AUDIT_COLUMNS, audit).to_text(),
-            end,
+            _end(report),
         ]
     )
 
 
-def soak_document(report: SoakReport, wanted: int) -> dict[str, Any]:
+def soak_document(report: SoakReport) -> dict[str, Any]:
     """The soak, JSON-friendly."""
+    stored = report.audit.stored
     return {
-        "passed": report.passed and report.total >= wanted,
-        "faults": dict(_by_count(report)),
+        "passed": report.passed,
+        "wanted": report.wanted,
         "total": report.total,
+        "stopped": report.stopped or None,
+        "faults": dict(_by_count(report)),
+        "stored": {name: _by_status(stored[name]) for name in sorted(stored)},
+        "lanes": report.lanes,
         "runs": report.runs,
+        "workers": report.workers,
         "seconds": round(report.seconds, 1),
-        "trials": {status.value: count for status, count in _trials(report)},
+        "trials": _by_status(report.audit.trials),
         "audit": {name: len(examples) for name, examples in _findings(report)},
         "examples": {name: examples[:5] for name, examples in _findings(report) if examples},
     }
+
+
+def _end(report: SoakReport) -> str:
+    """The verdict."""
+    lines = ["Nothing is wrong." if report.clean else "The audit FAILED."]
+    if report.stopped:
+        lines.append(f"But the soak did not come to its end: {report.stopped}.")
+    if report.total < report.wanted:
+        lines.append(f"But only {report.total} of {report.wanted} faults were injected.")
+    return " ".join(lines)
 
 
 def _verdict(gate: Gate) -> str:
@@ -101,10 +119,22 @@ def _by_count(report: SoakReport) -> list[tuple[str, int]]:
     return sorted(report.faults.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _trials(report: SoakReport) -> list[tuple[Any, int]]:
-    return sorted(report.audit.trials.items(), key=lambda item: -item[1])
+def _stored(report: SoakReport, name: str) -> str:
+    """How the trials of a fault's configs ended; empty for what comes from outside."""
+    return _counts(report.audit.stored.get(name, {}))
+
+
+def _counts(counts: Mapping[Status, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in _by_status(counts).items())
+
+
+def _by_status(counts: Mapping[Status, int]) -> dict[str, int]:
+    """By name of the status, most of them first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0].value))
+    return {status.value: count for status, count in ordered}
 
 
 def _findings(report: SoakReport) -> list[tuple[str, list[str]]]:
     stray = [f"pid {pid}" for pid in report.stray]
-    return [*report.audit.problems.items(), ("stray processes", stray)]
+    found = [*report.audit.problems.items(), ("stray processes", stray)]
+    return [*found, ("lanes that gave up", list(report.errors))] if report.errors else found

@@ -59,7 +59,7 @@ class CompilePool:
         timeout_s: float = TIMEOUT_S,
         handler: str = HANDLER,
     ) -> None:
-        self.workers = workers or min(_cores(), MAX_WORKERS)
+        self.workers = workers or min(cores(), MAX_WORKERS)
         self._options = {"cache_root": str(cache_root)}
         self._timeout_s = timeout_s
         self._handler = handler
@@ -157,7 +157,7 @@ def _failed(status: Status, message: str) -> Compiled:
     return Compiled(failure=Outcome(status, message))
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

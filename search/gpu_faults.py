@@ -16,8 +16,9 @@ from search.faults import FaultPlan
 ENTRY = "  u8* y = (u8*)y_arg;\n"
 """In every kernel of the mma family: the output's address is known, nothing has run yet."""
 
-STORE = "    if (n >= N) return;\n"
-"""In the lambda that stores four results `v` of token `m_first + token` from feature `n` on."""
+STORE = "    const int n = n_tile * BLOCK_N + feature;\n"
+"""In the lambda that stores four results `v` of token `m_first + token` from feature `n` on, which
+may still lie beyond the last one."""
 
 EDITS: dict[str, tuple[str, str]] = {
     "illegal address": (ENTRY, "  if (threadIdx.x == 0) *(volatile int*)16 = 1;\n"),

@@ -1,53 +1,26 @@
-"""Soak: runs the tuner as a process, kills it and its helpers, locks its database, audits the rest.
-
-Candidates fail by themselves as the fault plan says; this module adds what comes from outside.
+"""Soak: lanes of tuners at once, whose progress is told, whose end is in time, and whose audits
+are one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import random
 import signal
-import sqlite3
-import subprocess
-import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
+from threading import Event
+from types import FrameType
 
-from db.session import open_database
-from ptxgen.errors import PtxtuneError
-from search.fake_parts import FaultLog
-from search.soak_audit import Audit, audit
-from search.soak_run import FAILED, SoakSpec
+from search.soak_audit import Audit
+from search.soak_lane import LaneReport, LaneRunner
+from search.soak_plan import Lane
 
-CALM_PASSES = 3
-"""Runs without a disturbance at the end: what was killed once gets its second chance in them."""
-
-MAX_RUNS = 400
-MAX_LOCK_S = 4.0
-
-PARENT_KILL, CHILD_KILL, LOCK = "kill -9 of the tuner", "kill -9 of a child", "locked database"
-
-
-@dataclass(frozen=True, slots=True)
-class Disturbances:
-    """How often what comes from outside happens.
-
-    Attributes:
-        parent_kills: kill -9 of the tuner.
-        child_kills: kill -9 of a worker or compile process of it.
-        locks: another connection holds the write lock for up to 4 s.
-        pause_s: between two of them, at most.
-    """
-
-    parent_kills: int = 0
-    child_kills: int = 0
-    locks: int = 0
-    pause_s: float = 2.5
+PROGRESS_S = 5.0
+LOOK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,210 +28,151 @@ class SoakReport:
     """What a soak did and found.
 
     Attributes:
+        wanted: faults that were asked for.
         faults: injected faults by name.
+        lanes: tuners that ran at once.
         runs: tuner processes that were started.
+        workers: worker processes that were started.
         seconds: wall time.
-        audit: what is wrong; nothing should be.
+        audit: what is wrong in any lane; nothing should be.
         stray: worker processes that outlived their tuner.
+        stopped: why it ended before its end; empty where it did not.
+        errors: of lanes that gave up.
     """
 
+    wanted: int
     faults: Mapping[str, int]
+    lanes: int
     runs: int
+    workers: int
     seconds: float
     audit: Audit
     stray: tuple[int, ...] = ()
+    stopped: str = ""
+    errors: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
         return sum(self.faults.values())
 
     @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong with what was done, be it all or not."""
+        return self.audit.passed and not self.stray and not self.errors
+
+    @property
     def passed(self) -> bool:
-        return self.audit.passed and not self.stray
-
-
-class SoakError(PtxtuneError):
-    """The soak could not go on: its tuner ended in a way that no fault explains."""
-
-
-def spec_for(folder: Path, faults: int, *, kernels: bool = False, seed: int = 0) -> SoakSpec:
-    """A soak of at least about that many faults.
-
-    Args:
-        folder: an empty folder for everything of the soak.
-        faults: how many, at least.
-        kernels: real kernels on the GPU that is here, instead of fakes.
-        seed: of every random choice.
-    """
-    if kernels:
-        share = 0.85
-        return SoakSpec(
-            str(folder), "kernel", seed, 1, max(40, int(faults / share * 1.05)), share, 5000
-        )
-    configs = min(360, max(20, faults))
-    share = 0.6
-    cases = max(1, round(faults / (configs * share)))
-    return SoakSpec(str(folder), "process", seed, cases, configs, share)
-
-
-def disturbances_for(faults: int, *, kernels: bool = False) -> Disturbances:
-    """How much of a soak comes from outside; on a GPU less, since a restart takes seconds there."""
-    if kernels:
-        return Disturbances(parent_kills=2, child_kills=2, locks=2, pause_s=8.0)
-    return Disturbances(faults // 50, faults // 50, faults // 100)
+        return self.clean and not self.stopped and self.total >= self.wanted
 
 
 def soak(
-    spec: SoakSpec,
-    disturbances: Disturbances,
+    lanes: Sequence[Lane],
+    wanted: int,
     say: Callable[[str], None] = lambda text: None,
+    seconds: float | None = None,
+    begin: float | None = None,
 ) -> SoakReport:
-    """Runs a soak to its end and audits it.
+    """Runs all lanes at once to their end, and audits them.
 
     Args:
-        spec: what is tuned, and how it fails.
-        disturbances: what comes from outside.
-        say: told about every run.
+        lanes: what is done (soak_plan.plan_soak).
+        wanted: faults, at least.
+        say: told about the progress every few seconds.
+        seconds: time limit; None: none. What was done until then is still audited.
+        begin: time.monotonic() from which the time counts; now where None.
 
-    Raises:
-        SoakError: the tuner fails although nothing disturbs it.
+    Returns:
+        The report; of what was done so far where the limit was reached, or where SIGINT or SIGTERM
+        arrived (noticed in the main thread alone).
     """
-    begin = time.monotonic()
-    path = spec.save()
-    log = FaultLog(Path(spec.folder) / "faults.log")
-    rng = random.Random(spec.seed)  # noqa: S311 (no secret)
-    waiting = _shuffled(disturbances, rng)
-    runs = calm = 0
-    while calm < CALM_PASSES:
-        runs += 1
-        if runs > MAX_RUNS:
-            raise SoakError(f"the soak in {spec.folder} did not end within {MAX_RUNS} runs.")
-        with _tuner(path) as process:
-            _Disturber(spec.database, rng, log, disturbances.pause_s).disturb(process, waiting)
-            code = process.wait()
-        calm += code == 0 and not waiting
-        if code not in (0, FAILED, -signal.SIGKILL):
-            raise SoakError(
-                f"the tuner of the soak ended with code {code}: {_printed(spec)}. "
-                f"Its folder {spec.folder} is kept."
-            )
-        say(f"run {runs} ended with {code}; {len(log.lines())} faults so far")
-    stray = _stray(Path(spec.folder))
-    with open_database(spec.database) as database:
-        found = audit(spec, database)
-    faults = Counter(log.lines())
-    if spec.kind == "kernel":  # a kernel cannot note its own fault; every trial of it is one
-        faults.update(found.faulty)
-    return SoakReport(faults, runs, time.monotonic() - begin, found, stray)
-
-
-def _shuffled(disturbances: Disturbances, rng: random.Random) -> list[str]:
-    found = [PARENT_KILL] * disturbances.parent_kills
-    found += [CHILD_KILL] * disturbances.child_kills
-    found += [LOCK] * disturbances.locks
-    rng.shuffle(found)
-    return found
-
-
-@contextlib.contextmanager
-def _tuner(spec: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The tuner's process; gone at the end of the block."""
-    paths = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    with open(spec.parent / "tuner.log", "ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "search.soak_run", str(spec)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
+    begin = time.monotonic() if begin is None else begin
+    stop = Event()
+    runners = [LaneRunner(lane, stop, say) for lane in lanes]
+    watch = _Watch(runners, wanted, say, begin, seconds)
+    with _noticed(stop) as signals, ThreadPoolExecutor(len(runners)) as threads:
+        futures = [threads.submit(runner.run) for runner in runners]
+        try:
+            stopped = watch.until_all_end(futures, stop)
+        finally:
+            stop.set()  # an error of this thread ends the lanes, too
+        stopped = f"it was stopped by {signals[0]}" if signals else stopped
+    reports = {runner.name: each.result() for runner, each in zip(runners, futures, strict=True)}
+    return _merged(reports, wanted, time.monotonic() - begin, stopped)
 
 
 @dataclass(frozen=True, slots=True)
-class _Disturber:
-    """Disturbs a running tuner.
+class _Watch:
+    """Watches the lanes of a soak: tells how far they are, and ends them at the time limit."""
 
-    Attributes:
-        database: the tuner's.
-        rng: of every random choice.
-        log: where a disturbance is noted before it happens.
-        pause_s: between two of them, at most.
-    """
+    runners: Sequence[LaneRunner]
+    wanted: int
+    say: Callable[[str], None]
+    begin: float
+    seconds: float | None
 
-    database: Path
-    rng: random.Random
-    log: FaultLog
-    pause_s: float
+    def until_all_end(self, futures: Sequence[Future[LaneReport]], stop: Event) -> str:
+        """Returns why the lanes were stopped; empty where they came to their end."""
+        stopped, told = "", self.begin
+        running = set(futures)
+        while running:
+            running = wait(running, timeout=LOOK_S).not_done
+            now = time.monotonic()
+            if now - told >= PROGRESS_S:
+                told = now
+                self.say(self._progress(len(running), now - self.begin))
+            if running and self._is_late(now) and not stop.is_set():
+                stopped = f"its limit of {self.seconds:.0f} s was reached"
+                stop.set()
+        return stopped
 
-    def disturb(self, process: subprocess.Popen[bytes], waiting: list[str]) -> None:
-        """Until the tuner is dead or has ended, or nothing is left to do."""
-        while waiting:
-            try:
-                process.wait(self.rng.uniform(0.05, self.pause_s))
-                return
-            except subprocess.TimeoutExpired:
-                what = waiting.pop()
-            if what == PARENT_KILL:
-                self.log.add(what)
-                process.kill()
-                return
-            done = self._kill_child(process.pid) if what == CHILD_KILL else self._lock()
-            if not done:
-                waiting.insert(0, what)
+    def _is_late(self, now: float) -> bool:
+        return self.seconds is not None and now - self.begin > self.seconds
 
-    def _kill_child(self, parent: int) -> bool:
-        """Kills a child of the tuner; False where there is none yet."""
-        children = _children(parent)
-        if not children:
-            return False
-        self.log.add(CHILD_KILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.rng.choice(children), signal.SIGKILL)
-        return True
-
-    def _lock(self) -> bool:
-        """Holds the database's write lock for a while; False where it is not there yet."""
-        if not self.database.exists():
-            return False
-        with contextlib.closing(sqlite3.connect(self.database, timeout=5.0)) as connection:
-            connection.isolation_level = None
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
-                return False
-            self.log.add(LOCK)
-            time.sleep(self.rng.uniform(0.1, MAX_LOCK_S))
-            connection.execute("ROLLBACK")
-        return True
+    def _progress(self, running: int, seconds: float) -> str:
+        faults = sum(runner.faults().total() for runner in self.runners)
+        runs = sum(runner.runs for runner in self.runners)
+        workers = sum(len(runner.workers()) for runner in self.runners)
+        return (
+            f"{seconds:4.0f} s: {faults} of {self.wanted} faults, {running} of "
+            f"{len(self.runners)} lanes at work, {runs} runs and {workers} workers started"
+        )
 
 
-def _children(parent: int) -> list[int]:
-    """Pids of a process's children, of all its threads."""
-    found: list[int] = []
-    for path in Path(f"/proc/{parent}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += map(int, path.read_text().split())
-    return sorted(found)
+@contextlib.contextmanager
+def _noticed(stop: Event) -> Iterator[list[str]]:
+    """Within the block SIGINT and SIGTERM set the stop; their names are in the list."""
+    names: list[str] = []
+    if threading.current_thread() is not threading.main_thread():  # it may not set handlers
+        yield names
+        return
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        names.append(signal.Signals(number).name)
+        stop.set()
+
+    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield names
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
-def _stray(folder: Path) -> tuple[int, ...]:
-    """Workers of the fakes that still live; each one has noted its pid when it began."""
-    pids = {int(line) for line in FaultLog(folder / "workers.log").lines()}
-    return tuple(sorted(pid for pid in pids if _is_worker(pid)))
-
-
-def _is_worker(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return b"search.child_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
-
-
-def _printed(spec: SoakSpec) -> str:
-    path = Path(spec.folder) / "tuner.log"
-    return path.read_text(errors="replace")[-1000:].strip() if path.exists() else "nothing"
+def _merged(
+    reports: Mapping[str, LaneReport], wanted: int, seconds: float, stopped: str
+) -> SoakReport:
+    faults: Counter[str] = Counter()
+    for report in reports.values():
+        faults.update(report.faults)
+    return SoakReport(
+        wanted=wanted,
+        faults=faults,
+        lanes=len(reports),
+        runs=sum(report.runs for report in reports.values()),
+        workers=sum(report.workers for report in reports.values()),
+        seconds=seconds,
+        audit=Audit.merged({name: report.audit for name, report in reports.items()}),
+        stray=tuple(pid for report in reports.values() for pid in report.stray),
+        stopped=stopped,
+        errors=tuple(report.error for report in reports.values() if report.error),
+    )

@@ -29,45 +29,66 @@ class Audit:
     Attributes:
         problems: what is wrong -> examples.
         trials: rows of the database by status.
-        faulty: rows of configs that have a fault, by its name.
+        stored: rows of the configs of each fault, by status.
     """
 
     problems: Mapping[str, list[str]]
     trials: Mapping[Status, int] = field(default_factory=dict)
-    faulty: Mapping[str, int] = field(default_factory=dict)
+    stored: Mapping[str, Mapping[Status, int]] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
         return not any(self.problems.values())
 
+    @classmethod
+    def merged(cls, audits: Mapping[str, Audit]) -> Audit:
+        """One audit of several lanes; every example begins with its lane's name."""
+        problems: dict[str, list[str]] = {}
+        trials: Counter[Status] = Counter()
+        stored: dict[str, Counter[Status]] = defaultdict(Counter)
+        for name, each in audits.items():
+            for what, examples in each.problems.items():
+                problems.setdefault(what, []).extend(f"{name}: {text}" for text in examples)
+            trials.update(each.trials)
+            for fault, counts in each.stored.items():
+                stored[fault].update(counts)
+        return cls(problems, trials, stored)
 
-def audit(spec: SoakSpec, database: Database) -> Audit:
-    """Compares the database with the notes of the killed runs and with the fault plan."""
+
+def audit(spec: SoakSpec, database: Database, *, ended: bool = True) -> Audit:
+    """Compares the database with the notes of the killed runs and with the fault plan.
+
+    Args:
+        spec: of the soak.
+        database: of its tuner.
+        ended: False where the soak was stopped: what only its end can show is left out.
+    """
     rows = {row.id: row for row in query.trials(database)}
     notes = FaultLog(Path(spec.folder) / "notes.log").lines()
     screened = [row for row in rows.values() if row.id not in _finalists(rows, notes)]
     found: dict[str, list[str]] = {
         "lost": list(_lost(rows, notes)),
         "duplicated": list(_duplicated(screened)),
-        "never finished": [str(row.id) for row in rows.values() if row.outcome.status is STARTED],
-        "forgotten": list(_forgotten(spec, screened)),
         "undetected": list(_misjudged(spec, screened, faulty=True)),
         "slandered": list(_misjudged(spec, screened, faulty=False)),
-        "wrong winner": list(_wrong_winners(spec, database, screened)),
     }
-    faults = (
-        spec.plan.fault_of(row.config, row.problem.key())
-        for row in screened
-        if row.config is not None
-    )
-    return Audit(
-        found,
-        Counter(row.outcome.status for row in rows.values()),
-        Counter(fault.name for fault in faults if fault is not None),
-    )
+    if ended:  # a soak that was stopped has left work undone
+        running = (str(row.id) for row in rows.values() if row.outcome.status is Status.STARTED)
+        found["never finished"] = list(running)
+        found["forgotten"] = list(_forgotten(spec, screened))
+        found["wrong winner"] = list(_wrong_winners(spec, database, screened))
+    trials = Counter(row.outcome.status for row in rows.values())
+    return Audit(found, trials, _stored(spec, screened))
 
 
-STARTED = Status.STARTED
+def _stored(spec: SoakSpec, screened: Iterable[TrialRecord]) -> dict[str, Counter[Status]]:
+    """How the trials of the configs of each fault ended."""
+    found: dict[str, Counter[Status]] = defaultdict(Counter)
+    for row in screened:
+        fault = row.config and spec.plan.fault_of(row.config, row.problem.key())
+        if fault:
+            found[fault.name][row.outcome.status] += 1
+    return dict(found)
 
 
 def _finalists(rows: Mapping[int, TrialRecord], notes: Iterable[str]) -> set[int]:

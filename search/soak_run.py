@@ -1,7 +1,8 @@
-"""The tuner of a soak, as a process of its own: python -m search.soak_run SPEC.json.
+"""The tuner of a lane of a soak, as a process of its own: python -m search.soak_run SPEC.json PID.
 
-It may be killed at any moment. Whatever the database has accepted is noted in a file right
-afterwards, by the id of the trial, so that the audit can ask for it.
+It may be killed at any moment, and ends with the process PID that started it. Whatever the database
+has accepted is noted in a file right afterwards, by the id of the trial, so that the audit can ask
+for it.
 """
 
 from __future__ import annotations
@@ -13,24 +14,25 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from db.records import Protocol, ToolchainRecord
 from db.session import Database, open_database
 from db.store import Store
 from ptxgen.arch import arch_named
 from ptxgen.compile import nvrtc_version
-from ptxgen.config import KernelConfig
+from ptxgen.config import KernelConfig, Scalar
 from ptxgen.errors import PtxtuneError
-from ptxgen.families import FAMILIES
-from ptxgen.outcome import Outcome
+from ptxgen.families import FAMILIES, config_from_dict
+from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
 from search.budget import Budget
+from search.child_main import die_with_parent
 from search.events import Event, FinalsStarted, RunStarted
 from search.fake_parts import FaultLog, SoakFamily
-from search.faults import PLANS, FaultPlan
+from search.faults import PLANS, Fault, FaultPlan
 from search.gpu_faults import BrokenFamily
 from search.job import TuneJob
-from search.space import Space
 from search.tune import tune
 from search.worker import Limits
 
@@ -53,6 +55,11 @@ class SoakSpec:
         busy_timeout_ms: how long a write waits for a locked database.
         clock_jumps: share of the looks at the clock before which it jumps.
         arch: target of the real kernels.
+        compilers: compile processes.
+        chosen: of real kernels, the knobs of every offered config.
+        evaluator: of real kernels.
+        device: of real kernels, the GPU's record with its ceilings: lanes that measured them at the
+            same time would measure each other.
     """
 
     folder: str
@@ -64,11 +71,16 @@ class SoakSpec:
     busy_timeout_ms: int = 1000
     clock_jumps: float = 0.02
     arch: str = "sm_90a"
+    compilers: int = 2
+    chosen: tuple[dict[str, Scalar], ...] = ()
+    evaluator: str = "search.soak_worker:create"
+    device: dict[str, Any] | None = None
 
     @classmethod
     def load(cls, path: Path) -> SoakSpec:
         """The spec that save has written."""
-        return cls(**json.loads(path.read_text()))
+        values = json.loads(path.read_text())
+        return cls(**{**values, "chosen": tuple(values["chosen"])})
 
     def save(self) -> Path:
         """Writes the spec into its folder; returns the path."""
@@ -105,11 +117,23 @@ class JumpingClock:
 
 
 class NotingStore(Store):
-    """Notes in a file what the database has accepted: "started ID" and "ended ID STATUS"."""
+    """Notes in a file what the database has accepted: "started ID" and "ended ID STATUS".
 
-    def __init__(self, database: Database, clock: JumpingClock, notes: FaultLog) -> None:
+    A real kernel cannot note its own fault, as the fakes do before theirs: it is noted here, once
+    its trial has ended by it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock: JumpingClock,
+        notes: FaultLog,
+        log: FaultLog,
+        spec: SoakSpec,
+    ) -> None:
         super().__init__(database, clock)
-        self._notes = notes
+        self._notes, self._log, self._spec = notes, log, spec
+        self._faults: dict[int, Fault] = {}
 
     def start_trial(
         self,
@@ -132,11 +156,23 @@ class NotingStore(Store):
             source_digest=source_digest,
         )
         self._notes.add(f"started {trial_id}")
+        if self._spec.kind == "kernel" and config is not None:
+            fault = self._spec.plan.fault_of(config, problem.key())
+            if fault is not None:
+                self._faults[trial_id] = fault
         return trial_id
 
     def end_trial(self, trial_id: int, outcome: Outcome) -> None:
         super().end_trial(trial_id, outcome)
         self._notes.add(f"ended {trial_id} {outcome.status.value}")
+        fault = self._faults.pop(trial_id, None)
+        if fault is not None and happened(fault, outcome.status):
+            self._log.add(fault.name)
+
+
+def happened(fault: Fault, status: Status) -> bool:
+    """Whether a trial that ended so has met its kernel's fault: it was found, or it got through."""
+    return status in fault.expected or status is Status.OK
 
 
 def offered(spec: SoakSpec, problem: Problem) -> list[KernelConfig]:
@@ -160,12 +196,13 @@ def job_of(spec: SoakSpec) -> TuneJob:
         seed=spec.seed,
     )
     if spec.kind == "kernel":
-        mma = {"mma": FAMILIES["mma"]}
-        space = Space(spec.problems()[0], arch_named(spec.arch), BUCKET, mma)
-        configs = space.shuffled(spec.seed)[: spec.configs]
+        configs = [config_from_dict(item) for item in spec.chosen]
         return replace(
             job,
-            limits=Limits(measure_s=8.0, shrunk_min_s=2.0, shrunk_factor=20.0),
+            evaluator=spec.evaluator,
+            evaluator_options={"folder": spec.folder, "seed": spec.seed, "ceilings": spec.device},
+            compile_workers=spec.compilers,
+            limits=Limits(measure_s=8.0, shrunk_min_s=2.0, shrunk_factor=10.0),
             families={"mma": BrokenFamily(FAMILIES["mma"], spec.plan, configs)},
         )
     return replace(
@@ -173,7 +210,7 @@ def job_of(spec: SoakSpec) -> TuneJob:
         evaluator="search.fake_parts:create",
         evaluator_options={"folder": spec.folder, "share": spec.share, "seed": spec.seed},
         compile_handler="search.fake_parts:make_compiler",
-        compile_workers=2,
+        compile_workers=spec.compilers,
         compile_timeout_s=1.5,
         limits=Limits(start_s=60, measure_s=2.5, shrunk_min_s=1.0, shrunk_factor=50, final_s=1.0),
         families={"mma": SoakFamily(spec.plan, spec.configs)},
@@ -190,6 +227,7 @@ def _noted(event: Event, run: list[int], notes: FaultLog) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Tunes until everything offered was tried. Exit code 4 where an error ended it before."""
+    die_with_parent(int(arguments[1]))
     spec = SoakSpec.load(Path(arguments[0]))
     log = FaultLog(Path(spec.folder) / "faults.log")
     notes = FaultLog(Path(spec.folder) / "notes.log")
@@ -197,7 +235,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with open_database(spec.database, busy_timeout_ms=spec.busy_timeout_ms) as database:
             run: list[int] = []
-            store = NotingStore(database, clock, notes)
+            store = NotingStore(database, clock, notes, log, spec)
             tune(job_of(spec), store, lambda event: _noted(event, run, notes))
     except PtxtuneError as error:
         sys.stderr.write(f"{error}\n")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,6 +80,9 @@ def test_without_a_gpu_the_way_out_is_named() -> None:
         (("--soak", "5", "--record", "x"), "exclude each other"),
         (("--gpu-faults",), "add --soak N"),
         (("--soak", "0"), "0 is not in the range"),
+        (("--lanes", "2"), "add --soak N"),
+        (("--seconds", "9"), "add --soak N"),
+        (("--soak", "2", "--lanes", "3"), "Give at most 2 lanes"),
         (("--replay", "no-such-file"), "no-such-file cannot be read"),
     ],
 )
@@ -100,14 +106,47 @@ def test_gates_in_words_and_json() -> None:
 
 
 def test_a_soak_in_words_and_json() -> None:
-    good = SoakReport({"segv": 3}, 4, 1.5, Audit({"lost": []}, {Status.OK: 7}, {}))
-    assert "3 faults in 4 runs" in soak_text(good, 3)
-    assert "Nothing is wrong." in soak_text(good, 3)
-    assert "only 3 of 5 faults" in soak_text(good, 5)
-    assert soak_document(good, 5)["passed"] is False
+    found = Audit(
+        {"lost": []}, {Status.OK: 7}, {"segv": {Status.HANG: 1, Status.CRASH: 2}, "spills": {}}
+    )
+    good = SoakReport(3, {"segv": 3}, 2, 4, 5, 1.5, found)
+    assert good.passed
+    assert "3 faults in 2 s: 2 lanes, 4 runs of the tuner, 5 workers." in soak_text(good)
+    assert "2 crash, 1 hang" in soak_text(good)
+    assert "Nothing is wrong." in soak_text(good)
+    document = soak_document(good)
+    assert document["passed"] is True
+    assert document["stored"]["segv"] == {"crash": 2, "hang": 1}
+    assert document["workers"] == 5
+    few = replace(good, wanted=5)
+    assert "only 3 of 5 faults" in soak_text(few)
+    late = replace(good, stopped="its limit of 9 s was reached")
+    assert "did not come to its end: its limit of 9 s was reached." in soak_text(late)
+    assert "Nothing is wrong." in soak_text(late)
+    for bad in (few, late):
+        assert soak_document(bad)["passed"] is False
     for bad in (
         replace(good, audit=Audit({"lost": ["ended 5 ok, now gone"]})),
         replace(good, stray=(123,)),
+        replace(good, errors=("the tuner of lane-2 ended",)),
     ):
-        assert "The audit FAILED." in soak_text(bad, 3)
-        assert soak_document(bad, 3)["passed"] is False
+        assert "The audit FAILED." in soak_text(bad)
+        assert soak_document(bad)["passed"] is False
+
+
+def test_a_soak_that_is_terminated_says_what_it_had() -> None:
+    words = ["-m", "ptxtune", "selfcheck", "--soak", "500", "--lanes", "2", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:  # until the first line of progress
+        if "lanes at work" in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    stdout, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    document = json.loads(stdout)
+    assert document["stopped"] == "it was stopped by SIGTERM"
+    assert document["passed"] is False
+    assert set(document["audit"].values()) == {0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections import Counter
 from dataclasses import replace
@@ -14,12 +15,23 @@ from ptxgen.arch import arch_named
 from ptxgen.config import KernelConfig
 from ptxgen.outcome import Status
 from ptxgen.problem import Problem
-from search.fake_parts import SoakFamily, soak_time_us
-from search.faults import KERNEL_FAULTS, PROCESS_FAULTS, TRANSIENT, FaultPlan
+from search.fake_parts import DEVICE, SoakFamily, soak_time_us
+from search.faults import KERNEL_FAULTS, PROCESS_FAULTS, TRANSIENT, Fault, FaultPlan
 from search.gpu_faults import EDITS
-from search.soak import Disturbances, SoakReport, soak, spec_for
+from search.soak import SoakReport, soak
 from search.soak_audit import Audit, audit
-from search.soak_run import SoakSpec, offered
+from search.soak_plan import (
+    GOOD,
+    Disturbances,
+    Lane,
+    SoakError,
+    deal,
+    disturbances_for,
+    lanes_for,
+    plan_soak,
+    quotas,
+)
+from search.soak_run import SoakSpec, happened, offered
 
 FAULTS = 60
 DISTURBED = Disturbances(parent_kills=2, child_kills=2, locks=1, pause_s=1.5)
@@ -27,8 +39,9 @@ DISTURBED = Disturbances(parent_kills=2, child_kills=2, locks=1, pause_s=1.5)
 
 @pytest.fixture(scope="module")
 def soaked(tmp_path_factory: pytest.TempPathFactory) -> tuple[SoakSpec, SoakReport]:
-    spec = replace(spec_for(tmp_path_factory.mktemp("soak"), FAULTS, seed=4), clock_jumps=0.05)
-    return spec, soak(spec, DISTURBED)
+    (planned,) = plan_soak(tmp_path_factory.mktemp("soak"), FAULTS, seed=4)
+    lane = Lane(replace(planned.spec, clock_jumps=0.05), DISTURBED)
+    return lane.spec, soak([lane], FAULTS)
 
 
 def test_nothing_is_lost_or_doubled_under_sixty_faults(
@@ -42,10 +55,14 @@ def test_nothing_is_lost_or_doubled_under_sixty_faults(
     for what in ("kill -9 of the tuner", "kill -9 of a child", "locked database", "clock jumps"):
         assert report.faults[what] >= 1
     assert report.runs >= 3 + DISTURBED.parent_kills
+    assert report.workers >= report.runs - DISTURBED.parent_kills
     assert report.audit.trials[Status.OK] >= 20
     assert report.audit.trials[Status.CRASH] >= 1
     assert Status.STARTED not in report.audit.trials
     assert sum(report.audit.trials.values()) >= len(offered(spec, spec.problems()[0]))
+    for fault in PROCESS_FAULTS:
+        if not fault.deadly:
+            assert set(report.audit.stored.get(fault.name, {})) <= {*fault.expected, Status.CRASH}
 
 
 # ---- the audit finds what is bad ----------------------------------------------------------------
@@ -153,22 +170,125 @@ def test_fake_times_have_one_optimum() -> None:
     assert times.count(min(times)) == 1
 
 
-def test_a_thousand_faults_are_planned(tmp_path: Path) -> None:
-    spec = spec_for(tmp_path, 1000)
-    planned = sum(
-        spec.plan.fault_of(config, problem.key()) is not None
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+def test_a_thousand_faults_without_a_gpu_are_planned(tmp_path: Path, lanes: int) -> None:
+    planned = plan_soak(tmp_path, 1000, lanes=lanes)
+    assert len(planned) == lanes
+    counts = [planned_faults(lane.spec).total() for lane in planned]
+    assert 800 < sum(counts) < 1400
+    assert len({lane.spec.seed for lane in planned}) == lanes
+    assert SoakSpec.load(planned[-1].spec.save()) == planned[-1].spec
+
+
+@pytest.mark.parametrize(("lanes", "seed"), [(1, 0), (3, 1), (12, 0), (16, 0), (16, 7)])
+def test_a_thousand_faults_on_a_gpu_are_planned_evenly(
+    tmp_path: Path, lanes: int, seed: int
+) -> None:
+    planned = plan_soak(tmp_path, 1000, lanes=lanes, device=DEVICE, seed=seed)
+    counts = [planned_faults(lane.spec) for lane in planned]
+    total = sum(counts, Counter())
+    assert 1000 <= total.total() <= 1060
+    assert total.keys() == {fault.name for fault in KERNEL_FAULTS}
+    # Each deadly one happens twice before its quarantine.
+    deadly = [sum(count[name] for name in DEADLY_FAULTS) for count in counts]
+    assert sum(deadly) >= 50
+    assert max(deadly) - min(deadly) <= 1
+    assert max(map(Counter.total, counts)) - min(map(Counter.total, counts)) <= 1
+    for lane, count in zip(planned, counts, strict=True):
+        assert lane.spec.configs - count.total() >= 3
+        assert SoakSpec.load(lane.spec.save()) == lane.spec
+        assert lane.spec.device is not None
+        assert lane.spec.device["read_gbps"] == DEVICE.read_gbps
+
+
+DEADLY_FAULTS = [fault.name for fault in KERNEL_FAULTS if fault.deadly]
+
+
+def planned_faults(spec: SoakSpec) -> Counter[str]:
+    return Counter(
+        fault.name
         for problem in spec.problems()
         for config in offered(spec, problem)
+        if (fault := spec.plan.fault_of(config, problem.key()))
     )
-    assert 900 < planned < 1300
-    kernels = spec_for(tmp_path, 1000, kernels=True)
-    chosen = [
-        kernels.plan.fault_of(config, problem.key())
-        for problem in kernels.problems()
-        for config in offered(kernels, problem)
+
+
+def test_more_than_the_space_holds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SoakError, match=r"missing .* fewer faults or give more --lanes"):
+        plan_soak(tmp_path, 100_000, lanes=2, device=DEVICE)
+    with pytest.raises(SoakError, match="3 lanes for 2 faults"):
+        plan_soak(tmp_path, 2, lanes=3)
+
+
+@pytest.mark.parametrize("lanes", range(1, 17))
+def test_nothing_is_lost_where_it_is_dealt(lanes: int) -> None:
+    for faults in (1, 99, 1000, 2000):
+        for kernels in (False, True):
+            outside = disturbances_for(faults, kernels=kernels)
+            hands = [each.names() for each in deal(outside, lanes)]
+            assert sorted(itertools.chain(*hands)) == sorted(outside.names())
+            assert max(map(len, hands)) - min(map(len, hands)) <= 1
+        dealt = quotas(faults, lanes)
+        for fault in KERNEL_FAULTS:
+            share = fault.weight / sum(item.weight for item in KERNEL_FAULTS)
+            assert sum(each.get(fault.name, 0) for each in dealt) >= faults * share
+        assert min(each[GOOD] for each in dealt) >= 3
+
+
+def test_a_lane_has_a_core_and_enough_to_do() -> None:
+    assert lanes_for(1) == lanes_for(49) == 1
+    assert 1 <= lanes_for(100_000) <= 16
+
+
+@pytest.mark.parametrize("fault", KERNEL_FAULTS)
+def test_only_what_met_its_fault_counts_as_injected(fault: Fault) -> None:
+    counted = {status for status in Status if happened(fault, status)}
+    assert counted == fault.expected | {Status.OK}
+
+
+# ---- lanes, and an end before the end -----------------------------------------------------------
+
+
+def test_lanes_at_once_are_one_report(tmp_path: Path) -> None:
+    told: list[str] = []
+    report = soak(plan_soak(tmp_path, 24, lanes=3, seed=2), 24, told.append)
+    assert report.passed, report
+    assert report.lanes == 3
+    assert report.runs == 9
+    assert report.workers >= 9
+    lines = [
+        line
+        for number in (1, 2, 3)
+        for line in (tmp_path / f"lane-{number}" / "faults.log").read_text().splitlines()
     ]
-    found = [fault for fault in chosen if fault is not None]
-    assert len(found) >= 1000
-    # A sticky error costs a worker on the GPU, some seconds each: few enough for two minutes.
-    assert 5 <= sum(fault.deadly for fault in found) <= 16
-    assert SoakSpec.load(spec.save()) == spec
+    assert report.faults == Counter(lines)
+    assert report.total >= 24
+    assert all("of 24 faults" in line for line in told)
+
+
+def test_at_its_limit_it_says_what_it_had_and_fails(tmp_path: Path) -> None:
+    lanes = plan_soak(tmp_path, 300, lanes=2)
+    report = soak(lanes, 300, seconds=4.0)
+    assert 4 <= report.seconds < 20
+    assert "limit of 4 s" in report.stopped
+    assert report.clean, report  # what was done until then is in order
+    assert not report.passed
+    assert report.stray == ()
+    assert "forgotten" not in report.audit.problems
+    assert report.faults == sum(
+        (
+            Counter((tmp_path / f"lane-{n}" / "faults.log").read_text().split("\n")[:-1])
+            for n in (1, 2)
+        ),
+        Counter(),
+    )
+
+
+def test_a_tuner_that_fails_undisturbed_ends_its_lane_in_words(tmp_path: Path) -> None:
+    (lane,) = plan_soak(tmp_path, 5)
+    broken = replace(lane, spec=replace(lane.spec, kind="kernel", chosen=({"family": "none"},)))
+    told: list[str] = []
+    report = soak([broken], 5, told.append)
+    assert not report.passed
+    assert "although nothing disturbed it" in report.errors[0]
+    assert "none" in report.errors[0]
