@@ -445,7 +445,6 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
 
   auto store = [&](int token, int feature, float4 v) {
     const int n = n_tile * BLOCK_N + feature;
-    if (n >= N) return;
     st_global_v2(y + 2 * ((u64)(m_first + token) * ldy + n),
                  pack_from_float(v.x, v.y), pack_from_float(v.z, v.w));
   };
@@ -459,21 +458,28 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   release_shared();
   cluster_arrive_relaxed();
   cluster_wait();  // every partial tile is complete
-  // A share is whole runs of 16 features, 32 bytes of y. The grid's z is the cluster's: a rank.
-  const int share = (tokens * (BLOCK_N / 16) + SPLIT_K - 1) / SPLIT_K * 4;
-  const int share_end = min((int)(blockIdx.z + 1) * share, tokens * (BLOCK_N / 4));
-  for (int i = blockIdx.z * share + tid; i < share_end; i += THREADS) {
-    const int token = i / (BLOCK_N / 4), feature = i % (BLOCK_N / 4) * 4;
-    if (n_tile * BLOCK_N + feature >= N) continue;
-    const u32 place = smem_base + 4 * (token * TILE_ROW + feature);
-    float4 parts[SPLIT_K];
+  auto read = [&](float4 (&parts)[SPLIT_K], int i) {
+    const u32 place = smem_base + 4 * (i / (BLOCK_N / 4) * TILE_ROW + i % (BLOCK_N / 4) * 4);
 #pragma unroll
     for (int s = 0; s < SPLIT_K; ++s) parts[s] = ld_cluster_v4(map_to_cta(place, s));
+  };
+  auto add_up = [&](const float4 (&parts)[SPLIT_K], int i) {
     float4 sum = parts[0];
 #pragma unroll
     for (int s = 1; s < SPLIT_K; ++s)
       sum.x += parts[s].x, sum.y += parts[s].y, sum.z += parts[s].z, sum.w += parts[s].w;
-    store(token, feature, sum);
+    store(i / (BLOCK_N / 4), i % (BLOCK_N / 4) * 4, sum);
+  };
+  // A share is whole runs of 16 features, 32 bytes of y. The grid's z is the cluster's: a rank.
+  const int share = (tokens * (BLOCK_N / 16) + SPLIT_K - 1) / SPLIT_K * 4;
+  const int share_end = min((int)(blockIdx.z + 1) * share, tokens * (BLOCK_N / 4));
+  int i = blockIdx.z * share + tid;
+#pragma unroll 1
+  for (; i < share_end; i += THREADS) {
+    if (n_tile * BLOCK_N + i % (BLOCK_N / 4) * 4 >= N) continue;
+    float4 parts[SPLIT_K];
+    read(parts, i);
+    add_up(parts, i);
   }
   // Whatever was read has been stored: the others' memory is not needed any more.
   cluster_arrive_relaxed();

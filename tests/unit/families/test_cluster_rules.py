@@ -65,6 +65,29 @@ def test_the_plan_has_a_cluster_and_no_workspace(base: KernelConfig) -> None:
     assert emit(PROBLEM, knobs(base, split_k=4, cluster=True), arch).plan == cluster
 
 
+@pytest.mark.parametrize(
+    ("block_m", "split_k", "batch"),
+    [
+        (64, 2, 4),  # 64 x 128 sums in runs of four, half of them, over 256 threads
+        (64, 4, 2),
+        (64, 8, 0),  # one for each thread
+        (48, 2, 3),
+        (96, 3, 2),  # 1024 vectors are four a thread, but of three ranks only two fit
+        (128, 2, 4),
+        (8, 2, 0),
+    ],
+)
+def test_threads_with_several_vectors_have_them_in_flight_at_once(
+    block_m: int, split_k: int, batch: int
+) -> None:
+    config = knobs(WGMMA, block_m=block_m, split_k=split_k, num_stages=3, cluster=True)
+    text = emit(PROBLEM, config, ARCHS["sm_90a"]).text
+    assert (f"BATCH = {batch};" in text) == (batch > 0)
+    assert ("BATCH" in text) == (batch > 0)
+    assert "<= N)" not in text
+    assert ("<= N)" in emit(Problem(4000, 4096), config, ARCHS["sm_90a"]).text) == (batch > 0)
+
+
 @pytest.mark.parametrize("base", [CONFIG, WGMMA])
 def test_stored_configs_parse_and_keep_their_key_and_text(base: KernelConfig) -> None:
     stored = {name: value for name, value in base.to_dict().items() if name != "cluster"}
@@ -78,7 +101,11 @@ def test_stored_configs_parse_and_keep_their_key_and_text(base: KernelConfig) ->
 @pytest.mark.parametrize(("m", "arch"), [*product((1, 4, 8, 16, 32, 64, 256), ("sm_80", "sm_90a"))])
 def test_spaces_offer_clusters_beside_the_workspace(m: int, arch: str) -> None:
     """Never instead of it; from M = 5 on, for splits by powers of two, where there are clusters."""
-    space = {config.key(): config for config in candidates(PROBLEM, ARCHS[arch], m)}
+    space = {
+        config.key(): config
+        for config in candidates(PROBLEM, ARCHS[arch], m)
+        if config.family in ("mma", "wgmma")
+    }
     clusters = [config for config in space.values() if config.to_dict()["cluster"]]
     assert bool(clusters) == (arch == "sm_90a" and m > 4)
     for config in clusters:
