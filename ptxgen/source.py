@@ -26,12 +26,14 @@ class LaunchPlan:
 
     Grid of a batch of m > 0: x = ceil(m / block_m), y = n_tiles, z = split_k. A persistent kernel
     (max_ctas > 0) has x = min(ceil(m / block_m) * n_tiles, max(max_ctas / split_k, 1)), y = 1,
-    z = split_k instead: its CTAs walk the tiles from blockIdx.x on in steps of gridDim.x.
+    z = split_k instead: its CTAs walk the tiles from blockIdx.x on in steps of gridDim.x. With stream_k
+    all max_ctas of them are launched, and the tiles that do not fill a last round are cut along K, so
+    that every CTA gets an equal share of their stages.
     A kernel with cluster_k > 1 states its cluster of (1, 1, cluster_k) CTAs itself: launch it
     without a cluster attribute.
-    Workspace, only where split_k > 1 and cluster_k == 1: first one uint32 counter a tile (x * y of
-    them, padded to COUNTER_ALIGN bytes), then split_k FP32 partial tiles of block_m * block_n for
-    each tile. The counters must be zero before the first launch; every launch leaves them zero.
+    Workspace, only where split_k > 1 and cluster_k == 1, or with stream_k: first one uint32 counter a
+    tile (ceil(m / block_m) * n_tiles of them, padded to COUNTER_ALIGN bytes), then FP32 partial tiles
+    of block_m * block_n: split_k for each tile, or with stream_k two for each CTA. The counters must be zero before the first launch; every launch leaves them zero.
     Pointers: x and packed 16-byte aligned, y and bias 8-byte aligned, workspace 16-byte aligned;
     ldx a multiple of 8 and ldy a multiple of 4.
 
@@ -49,6 +51,7 @@ class LaunchPlan:
         k: inputs, for the tensor map of x; 0 where the kernel takes none.
         x_box: (inputs, tokens) that one copy by the tensor map of x brings; None where the kernel
             takes no map.
+        stream_k: the CTAs of a persistent kernel share the last tiles along K.
 
     Raises:
         ConfigError: max_ctas or k is negative, or x_box is no legal box.
@@ -65,6 +68,7 @@ class LaunchPlan:
     max_ctas: int = 0
     k: int = 0
     x_box: tuple[int, int] | None = None
+    stream_k: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("max_ctas", self.max_ctas), ("k", self.k)):
@@ -74,11 +78,16 @@ class LaunchPlan:
             check_box(self.x_box)
             if not self.k:
                 raise ConfigError("a launch plan with x_box must say k, the inputs of the map.")
+        if self.stream_k and (not self.max_ctas or self.split_k > 1):
+            raise ConfigError(
+                f"a launch plan with stream_k needs max_ctas > 0 and split_k = 1, not "
+                f"{self.max_ctas} and {self.split_k}."
+            )
 
     @property
     def has_workspace(self) -> bool:
         """Partial sums of split K go through a workspace."""
-        return self.split_k > 1 and self.cluster_k == 1
+        return self.stream_k or (self.split_k > 1 and self.cluster_k == 1)
 
     def m_tiles(self, m: int) -> int:
         return -(-m // self.block_m)
@@ -87,6 +96,8 @@ class LaunchPlan:
         """Grid dimensions in CTAs for a batch of m > 0."""
         if not self.max_ctas:
             return (self.m_tiles(m), self.n_tiles, self.split_k)
+        if self.stream_k:
+            return (self.max_ctas, 1, 1)
         tiles = self.m_tiles(m) * self.n_tiles
         return (min(tiles, max(self.max_ctas // self.split_k, 1)), 1, self.split_k)
 
@@ -124,8 +135,8 @@ class LaunchPlan:
         if not self.has_workspace or m == 0:
             return 0
         tiles = self.m_tiles(m) * self.n_tiles
-        partials = tiles * self.split_k * self.block_m * self.block_n * 4
-        return self.counter_bytes(m) + partials
+        partials = 2 * self.max_ctas if self.stream_k else tiles * self.split_k
+        return self.counter_bytes(m) + partials * self.block_m * self.block_n * 4
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly; a box is a list."""

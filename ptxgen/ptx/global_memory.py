@@ -122,3 +122,18 @@ def arrive_on_tile() -> Instruction:
         declares="u32 before",
         returns="before",
     )
+
+
+def arrive_on_part() -> Instruction:
+    """arrive_on_tile of a tile that has last + 1 parts: the counter wraps to 0 behind `last`."""
+    return Instruction(
+        "u32 arrive_on_part(u32* counter, u32 last)",
+        "atom.global.acq_rel.gpu.inc.u32 %0, [%1], %2;",
+        "Parallel Synchronization and Communication Instructions: atom",
+        outputs=('"=r"(before)',),
+        inputs=('"l"(counter)', '"r"(last)'),
+        volatile=True,
+        memory=True,
+        declares="u32 before",
+        returns="before",
+    )

@@ -18,6 +18,7 @@ KNOBS: dict[str, tuple[Scalar, ...]] = {
     "min_ctas": (1, 2),
     "max_ctas": (0, 114, 132, 228, 264),
     "raster": (1, 4, 8, 16),
+    "stream_k": (False, True),
 }
 
 
@@ -38,10 +39,13 @@ class WgmmaTmaConfig(KernelConfig):
         min_ctas: CTAs per SM that the register allocation must allow.
         max_ctas: CTAs of a persistent grid, which walk over the tiles, so that the loads of a tile
             run during the epilogue of the one before; 0: each tile has a CTA of its own.
+        stream_k: the tiles that do not fill a last round of the persistent grid are cut along K, so that
+            every CTA gets an equal share; their FP32 sums meet in the workspace.
         raster: tiles along M that are worked on together, as in the wgmma family.
     """
 
     family: ClassVar[str] = "wgmma_tma"
+    young_knobs: ClassVar[frozenset[str]] = frozenset({"stream_k"})
 
     block_m: int
     block_n: int
@@ -53,6 +57,7 @@ class WgmmaTmaConfig(KernelConfig):
     min_ctas: int
     max_ctas: int
     raster: int = 1
+    stream_k: bool = False
 
     # What the dequantization shared with the mma family asks of a config.
 

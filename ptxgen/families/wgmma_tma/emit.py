@@ -67,6 +67,7 @@ def plan(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> LaunchPlan
         max_ctas=config.max_ctas,
         k=problem.k,
         x_box=(BOX_INPUTS, shape.copied_tokens),
+        stream_k=config.stream_k,
     )
 
 
@@ -136,6 +137,7 @@ def _constants(shape: TmaShape, code: str) -> str:
         ("STAGE_BYTES", shape.stage_bytes, "of a slot"),
         ("EXCHANGE_OFFSET", shape.exchange_offset, "sums from the other CTAs of the cluster"),
         ("BARRIER_OFFSET", shape.barrier_offset, "mbarriers"),
+        ("ARRIVED_OFFSET", shape.arrived_offset, "how many CTAs of a tile were before this one"),
     ]
     if groups:
         rows += [
@@ -167,6 +169,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
   extern __shared__ __align__(1024) u8 smem[];
   const u8* packed = (const u8*)packed_arg;
 {"  const u8* bias = (const u8*)bias_arg;" if problem.bias else ""}
+{"  u8* workspace = (u8*)workspace_arg;" if config.stream_k else ""}
   u8* y = (u8*)y_arg;
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const u32 smem_base = shared_address(smem);
@@ -189,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
   // ---- the consumers ------------------------------------------------------------------------------
 {_take(shape)}  wait_for_previous();  // y belongs to the previous kernel until here
   u32 slot = 0, parity = 0;
-  for (int tile = first_tile; tile < tiles; tile += tile_step) {{
+  while (next_part()) {{
     int m_first, n_tile;
     find_tile(tile, m_first, n_tile);
 {zeros}    float acc[ROW_BLOCKS][TOKEN_TILES][4] = {{}};
@@ -222,11 +225,41 @@ def _share(shape: TmaShape) -> str:
     else:
         stages = "  constexpr int first_stage = 0, num_stages = K_BLOCKS;\n"
     return f"""\
-  // ---- this CTA's share: tiles from first_tile on in steps of tile_step, num_stages of K ----------
+  // ---- this CTA's share ---------------------------------------------------------------------------
   const int m_tiles = (m + BLOCK_M - 1) / BLOCK_M, tiles = m_tiles * N_TILES;
-  const int first_tile = blockIdx.x + gridDim.x * blockIdx.y, tile_step = gridDim.x * gridDim.y;
-{stages}  auto find_tile = [&](int index, int& m_first, int& n_tile) {{
+{_parts(shape) if shape.config.stream_k else WHOLE_TILES + stages}\
+  auto find_tile = [&](int index, int& m_first, int& n_tile) {{
 {_raster(shape.config.raster)}  }};
+"""
+
+
+WHOLE_TILES = """\
+  const int tile_step = gridDim.x * gridDim.y;
+  int tile = (int)(blockIdx.x + gridDim.x * blockIdx.y) - tile_step;
+  auto next_part = [&] { tile += tile_step; return tile < tiles; };
+"""
+
+
+def _parts(shape: TmaShape) -> str:
+    return """\
+  // Whole rounds of tiles are walked as they are; the stages of the last tiles are shared out evenly.
+  const int ctas = gridDim.x, whole_tiles = tiles / ctas * ctas;
+  const int shared_stages = (tiles - whole_tiles) * K_BLOCKS;
+  auto share_of = [&](int cta) { return shared_stages * cta / ctas; };  // its first shared stage
+  const int share_first = share_of(blockIdx.x), share_end = share_of(blockIdx.x + 1);
+  int shared = share_first, whole = blockIdx.x, tile, first_stage, num_stages;
+  auto next_part = [&] {
+    if (shared < share_end) {
+      tile = whole_tiles + shared / K_BLOCKS;
+      first_stage = shared % K_BLOCKS;
+      num_stages = min(K_BLOCKS - first_stage, share_end - shared);
+      shared += num_stages;
+      return true;
+    }
+    tile = whole, first_stage = 0, num_stages = K_BLOCKS;
+    whole += ctas;
+    return tile < whole_tiles;
+  };
 """
 
 

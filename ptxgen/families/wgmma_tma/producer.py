@@ -36,19 +36,24 @@ def producer(shape: TmaShape) -> str:
 {_load_x(shape)}  if (warp >= CONSUMER_WARPS) {{
 {_give(shape)}    if (tid == CONSUMERS) {{
       u32 slot = 0, parity = 0;
-      int m_first, n_tile, ahead = min(num_stages, STAGES);
-      find_tile(first_tile, m_first, n_tile);
-      for (int stage = 0; stage < ahead; ++stage) load_weights(n_tile, stage, stage);
-      wait_for_previous();  // x belongs to the previous kernel until here
-      for (int stage = 0; stage < ahead; ++stage) load_x(m_first, stage, stage);
-      if (ahead == STAGES) parity = 1; else slot = ahead;
-      for (int tile = first_tile; tile < tiles; tile += tile_step, ahead = 0) {{
+      int m_first, n_tile;
+      bool more = next_part();
+      if (more) {{
         find_tile(tile, m_first, n_tile);
-        for (int stage = ahead; stage < num_stages; ++stage) {{
-          mbarrier_wait(empty + slot * 8, parity ^ 1);
-          load_weights(n_tile, stage, slot);
-          load_x(m_first, stage, slot);
-          if (++slot == STAGES) slot = 0, parity ^= 1;
+        const int ahead = min(num_stages, STAGES);
+        for (int stage = 0; stage < ahead; ++stage) load_weights(n_tile, stage, stage);
+        wait_for_previous();  // x belongs to the previous kernel until here
+        for (int stage = 0; stage < ahead; ++stage) load_x(m_first, stage, stage);
+        if (ahead == STAGES) parity = 1; else slot = ahead;
+        for (int stage = ahead; more; stage = 0) {{
+          for (; stage < num_stages; ++stage) {{
+            mbarrier_wait(empty + slot * 8, parity ^ 1);
+            load_weights(n_tile, stage, slot);
+            load_x(m_first, stage, slot);
+            if (++slot == STAGES) slot = 0, parity ^= 1;
+          }}
+          more = next_part();
+          find_tile(tile, m_first, n_tile);
         }}
       }}
     }}

@@ -50,6 +50,8 @@ def _split_violations(shape: TmaShape) -> Iterator[str]:
             f"max_ctas = {config.max_ctas} needs split_k = 1 and multicast = 1: a cluster works on "
             "one row of tiles"
         )
+    if config.stream_k and not config.max_ctas:
+        yield "stream_k shares tiles over a persistent grid; it needs max_ctas above 0"
     if shape.cluster > MAX_CLUSTER:
         yield (
             f"split_k = {config.split_k} x multicast = {config.multicast} CTAs are more than the "

@@ -20,8 +20,8 @@ ADDRESS_REGISTERS = 28
 MAX_REGISTERS = 255
 REGISTERS_PER_LANE = 512
 """65,536 registers of an SM over its 4 x 32 lanes."""
-PRODUCER_REGISTERS, CONSUMER_REGISTERS = 24, 240
-"""Of a thread after setmaxnreg: 128 x 24 + 256 x 240 are what 384 threads of 168 started with."""
+PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232
+"""Of a thread after setmaxnreg: 128 x 40 + 256 x 232 are what 384 threads of 168 started with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +141,12 @@ class TmaShape:
 
     @property
     def smem_bytes(self) -> int:
+        arrived = 16 if self.config.stream_k else 0
+        return self.barrier_offset + 16 * self.config.num_stages + arrived
+
+    @property
+    def arrived_offset(self) -> int:
+        """Where one thread tells the others how many CTAs were before it (stream_k)."""
         return self.barrier_offset + 16 * self.config.num_stages
 
     @property

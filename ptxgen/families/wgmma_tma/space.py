@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import TypedDict
 
 from ptxgen.arch import ArchSpec
 from ptxgen.errors import ConfigError
@@ -27,6 +28,9 @@ NARROW_COST, SMALL_COST, SPLIT_COST = 1.25, 1.08, 1.1
 """What 64 features a CTA cost (activations are read more often), a tile under 128 x 256, and a split of
 K (H200, 2026-11-29)."""
 
+SHARED_FILL = 0.85
+"""Fill of the last round above which sharing its tiles cannot pay: meeting costs 3-8 us (H200)."""
+
 FEATURE_SHARES = ((64, 1), (128, 1), (128, 2), (256, 2), (256, 4))
 """block_n and the warpgroups that share it out."""
 
@@ -44,7 +48,7 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaCon
     if m < MIN_M or not arch.has_wgmma:
         return
     for block_m, (block_n, warpgroups) in product(block_m_choices(m), FEATURE_SHARES):
-        for split_k, min_ctas, max_ctas, raster in _schedules(problem, m, block_m, block_n):
+        for schedule in _schedules(problem, m, block_m, block_n):
             for num_stages, chunk in product((2, 3, 4, 5, 6, 8), (1, 2, 4)):
                 if num_stages == 2 and block_m * block_n < 128 * 128:
                     continue
@@ -54,30 +58,41 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaCon
                     warpgroups=warpgroups,
                     num_stages=num_stages,
                     chunk=chunk,
-                    split_k=split_k,
                     multicast=1,
-                    min_ctas=min_ctas,
-                    max_ctas=max_ctas,
-                    raster=raster,
+                    **schedule,
                 )
                 if not violations(problem, config, arch):
                     yield config
 
 
-def _schedules(
-    problem: Problem, m: int, block_m: int, block_n: int
-) -> Iterator[tuple[int, int, int, int]]:
-    """split_k, min_ctas, max_ctas and raster that suit the number of tiles."""
+class _Schedule(TypedDict):
+    """How tiles are given to CTAs: these knobs of WgmmaTmaConfig."""
+
+    split_k: int
+    min_ctas: int
+    max_ctas: int
+    raster: int
+    stream_k: bool
+
+
+def _schedules(problem: Problem, m: int, block_m: int, block_n: int) -> Iterator[_Schedule]:
+    """Schedules that suit the number of tiles."""
     m_tiles = -(-m // block_m)
     tiles = m_tiles * -(-problem.n // block_n)
     rasters = (1, 8) if m_tiles > 4 else (1,)  # few rows of tiles: all at once
     for min_ctas in (1, 2):
         for split_k in (1, 2, 4, 8):
             if split_k == 1 or tiles * split_k <= 2 * SMS + 32:
-                yield split_k, min_ctas, 0, 1
-        if tiles > SMS * min_ctas:
-            for raster in rasters:
-                yield 1, min_ctas, SMS * min_ctas, raster
+                yield _Schedule(
+                    split_k=split_k, min_ctas=min_ctas, max_ctas=0, raster=1, stream_k=False
+                )
+        ctas = SMS * min_ctas
+        walks = [False] if tiles > ctas else []
+        shares = [True] if 0 < tiles % ctas < SHARED_FILL * ctas and tiles < 4 * ctas else []
+        for raster, stream_k in product(rasters, walks + shares):
+            yield _Schedule(
+                split_k=1, min_ctas=min_ctas, max_ctas=ctas, raster=raster, stream_k=stream_k
+            )
 
 
 def default_config(problem: Problem, arch: ArchSpec, m: int, num_sms: int) -> WgmmaTmaConfig:

@@ -12,4 +12,6 @@ def summation_key(problem: Problem, config: WgmmaTmaConfig) -> str:
     The same order as the wgmma family's: one accumulator in the order of K, cut by a split of K only,
     whose parts are added in the order of the CTAs.
     """
+    if config.stream_k:  # where a tile is cut depends on the number of tiles, so on M
+        return f"wgmma stream_k {config.key()}"
     return "wgmma in order of K" if config.split_k == 1 else f"wgmma split_k={config.split_k}"
