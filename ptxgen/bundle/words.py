@@ -33,10 +33,11 @@ LAUNCH: dict[str, Any] = {
     "divisions round down. Where smem_bytes is above 48 KiB, first set "
     "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the function to it. Where pdl is true, the "
     "launch may carry CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel then loads "
-    "weights while its predecessor still runs, and waits for it before it touches x. Where "
-    "cluster_k is above 1, the cubin itself states clusters of (1, 1, cluster_k) CTAs: no launch "
-    "attribute is needed for them. Where max_ctas is above 0, the kernel is persistent: its CTAs "
-    "walk the tiles, and it is launched with persistent_grid instead of grid.",
+    "weights while its predecessor still runs, and waits for it before it touches x. A "
+    "cubin states its clusters of CTAs itself, cluster_k of them along z: no launch attribute is "
+    "needed for them, and n_tiles is rounded up to whole clusters. Where max_ctas is "
+    "above 0, the kernel is persistent: its CTAs walk the tiles, and it is launched with "
+    "persistent_grid instead of grid.",
     "grid": ["(m + block_m - 1) / block_m", "n_tiles", "split_k"],
     "persistent_grid": [
         "min((m + block_m - 1) / block_m * n_tiles, max(max_ctas / split_k, 1))",

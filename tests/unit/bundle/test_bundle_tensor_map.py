@@ -169,6 +169,8 @@ def signed(text: str, bucket: int, change: dict[str, Any]) -> str:
         ({"k": None}, "plan.k = None must be an integer"),
         ({"k": 256}, "has a tensor map of 256 inputs for K = 192"),
         ({"k": 0}, "must say k"),
+        ({"n_tiles": 3}, "has 3 tiles of 64 for N = 200"),
+        ({"n_tiles": 20}, "has 20 tiles of 64 for N = 200"),
         ({"x_box": 64}, "plan.x_box = 64 must be a list"),
         ({"x_box": [64]}, "x_box = [64] must be two integers of at least 1"),
         ({"x_box": [64, "8"]}, "must be two integers of at least 1"),
@@ -183,6 +185,13 @@ def test_wrong_plans_are_named(tmp_path: Path, change: dict[str, Any], words: st
     with pytest.raises(BundleError) as caught:
         Manifest.from_json(signed(text, 1, change))
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("n_tiles", [4, 6, 8, 19])
+def test_tiles_may_be_rounded_up_to_whole_clusters(tmp_path: Path, n_tiles: int) -> None:
+    text = (bundle(tmp_path / "bundle") / "manifest.json").read_text()
+    parsed = Manifest.from_json(signed(text, 1, {"n_tiles": n_tiles}))
+    assert parsed.buckets[1].plan.n_tiles == n_tiles
 
 
 def test_a_bundle_from_before_tensor_maps_is_read(tmp_path: Path) -> None:
