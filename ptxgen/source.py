@@ -26,14 +26,15 @@ class LaunchPlan:
 
     Grid of a batch of m > 0: x = ceil(m / block_m), y = n_tiles, z = split_k. A persistent kernel
     (max_ctas > 0) has x = min(ceil(m / block_m) * n_tiles, max(max_ctas / split_k, 1)), y = 1,
-    z = split_k instead: its CTAs walk the tiles from blockIdx.x on in steps of gridDim.x. With stream_k
-    all max_ctas of them are launched, and the tiles that do not fill a last round are cut along K, so
-    that every CTA gets an equal share of their stages.
+    z = split_k instead: its CTAs walk the tiles from blockIdx.x on in steps of gridDim.x. With
+    stream_k all max_ctas of them are launched, and the tiles that do not fill a last round are cut
+    along K, so that every CTA gets an equal share of their stages.
     A kernel with cluster_k > 1 states its cluster of (1, 1, cluster_k) CTAs itself: launch it
     without a cluster attribute.
-    Workspace, only where split_k > 1 and cluster_k == 1, or with stream_k: first one uint32 counter a
-    tile (ceil(m / block_m) * n_tiles of them, padded to COUNTER_ALIGN bytes), then FP32 partial tiles
-    of block_m * block_n: split_k for each tile, or with stream_k two for each CTA. The counters must be zero before the first launch; every launch leaves them zero.
+    Workspace, only where split_k > 1 and cluster_k == 1, or with stream_k: first one uint32 counter
+    a tile (ceil(m / block_m) * n_tiles of them, padded to COUNTER_ALIGN bytes), then FP32 partial
+    tiles of block_m * block_n: split_k for each tile, or with stream_k two for each CTA. The
+    counters must be zero before the first launch; every launch leaves them zero.
     Pointers: x and packed 16-byte aligned, y and bias 8-byte aligned, workspace 16-byte aligned;
     ldx a multiple of 8 and ldy a multiple of 4.
 
