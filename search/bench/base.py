@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -58,6 +59,11 @@ class Adapter(Protocol):
             options: plain data of the request; our own kernels read their config from it.
         """
         ...
+
+
+def nan_filled(x: Tensor, n: int) -> Tensor:
+    """An output [M, N] for activations x [M, K] in which everything unwritten is seen."""
+    return x.new_full((x.shape[0], n), math.nan)
 
 
 def no_bias(problem: Problem, name: str) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ptxgen.problem import Problem
 from ptxgen.weights.quantize import TORCH_DTYPES, dequantize
-from search.bench.base import BenchLayer, Call, Operand
+from search.bench.base import BenchLayer, Call, Operand, nan_filled
 
 
 class CublasAdapter:
@@ -25,7 +25,7 @@ class CublasAdapter:
         return (dense,) if layer.bias is None else (dense, layer.bias)
 
     def bind(self, problem: Problem, x: Tensor, options: Mapping[str, Any]) -> Call:
-        out = torch.empty(x.shape[0], problem.n, dtype=x.dtype, device=x.device)
+        out = nan_filled(x, problem.n)
 
         def call(operand: Operand) -> Tensor:
             dense, *bias = operand

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ptxgen.problem import Problem
 from ptxgen.weights.quantize import TORCH_DTYPES
-from search.bench.base import BenchLayer, Call, Operand
+from search.bench.base import BenchLayer, Call, Operand, nan_filled
 from search.bench.nibbles import pack_columns, pack_rows
 
 LOCKS = 2048
@@ -56,7 +56,7 @@ class HummingAdapter:
 
     def bind(self, problem: Problem, x: Tensor, options: Mapping[str, Any]) -> Call:
         config, present = self._configs[problem], self._present[problem]
-        out = torch.empty(x.shape[0], problem.n, dtype=x.dtype, device=x.device)
+        out = nan_filled(x, problem.n)
         locks = torch.zeros(LOCKS, dtype=torch.int32, device=x.device)
         forward = self._forward.humming_forward
 

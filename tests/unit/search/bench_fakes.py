@@ -123,6 +123,17 @@ def wrong_when_timed() -> RiggedAdapter:
     return RiggedAdapter(lambda y, count, _options: y if count == 1 else -y)
 
 
+def writes_once() -> RiggedAdapter:
+    """Right at its check; what is timed leaves the same output alone."""
+    kept: list[Tensor] = []
+
+    def spoil(y: Tensor, count: int, options: Mapping[str, Any]) -> Tensor:
+        kept.append(y)
+        return kept[0]
+
+    return RiggedAdapter(spoil)
+
+
 def dies_when_timed() -> RiggedAdapter:
     """Only with option "die"; it shares a process with a well-behaved one."""
 

@@ -60,12 +60,13 @@ def test_real_packing_is_right_on_a_cpu(runner: BenchRunner, watch: SilentWatch)
 
 
 def test_faults_are_rows_and_cost_nobody_else(runner: BenchRunner) -> None:
-    """A wrong result, a NaN, a wrong timed launch, a dead process, a lost context, a bad import."""
+    """Wrong values, a NaN, wrong or idle timed launches, a death, a lost context, a bad import."""
     cast = entries(
         contender("right"),
         contender("slightly_off"),
         contender("one_nan"),
         contender("wrong_when_timed"),
+        contender("writes_once"),
         contender("dies_when_timed"),
         contender("loses_the_context", "second"),
         contender("cannot_be_imported", "second"),
@@ -79,6 +80,7 @@ def test_faults_are_rows_and_cost_nobody_else(runner: BenchRunner) -> None:
         "slightly_off": Verdict.WRONG,
         "one_nan": Verdict.WRONG,
         "wrong_when_timed": Verdict.WRONG,
+        "writes_once": Verdict.WRONG,
         "dies_when_timed": Verdict.CRASHED,
         "loses_the_context": Verdict.CRASHED,
         "cannot_be_imported": Verdict.FAILED,
@@ -87,6 +89,7 @@ def test_faults_are_rows_and_cost_nobody_else(runner: BenchRunner) -> None:
     reasons = {item.entry.contender.name: item.reason for item in results}
     assert "0.011 against FP32 is above 0.01" in reasons["slightly_off"]
     assert "NaN" in reasons["one_nan"]
+    assert "NaN" in reasons["writes_once"]
     assert "SIGKILL" in reasons["dies_when_timed"]
     assert "illegal memory access" in reasons["loses_the_context"]
     assert "undefined symbol" in reasons["cannot_be_imported"]
