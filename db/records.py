@@ -9,7 +9,7 @@ from typing import Any
 
 from ptxgen.config import KernelConfig
 from ptxgen.evidence import Evidence
-from ptxgen.outcome import Outcome
+from ptxgen.outcome import Outcome, Resources
 from ptxgen.problem import Problem
 from ptxgen.proof import Proof
 from ptxgen.weights.layout import LAYOUT_VERSION
@@ -108,7 +108,8 @@ class WinnerRecord:
     default_us and cublas_us were measured in the same run; None where they were not measured.
     predicted is True where no GPU ran the kernel and time_us comes from the model. proof is what
     the finals showed, evidence what the GPU said meanwhile; None where there was neither.
-    batch_invariant: it is the best of those whose sums have one order for every M.
+    batch_invariant: it is the best of those whose sums have one order for every M. resources are
+    what the compiler gave it; None where that was not stored.
     """
 
     trial_id: int
@@ -134,6 +135,7 @@ class WinnerRecord:
     protocol_version: int = PROTOCOL_VERSION
     layout_version: int = LAYOUT_VERSION
     batch_invariant: bool = False
+    resources: Resources | None = None
 
 
 class Level(StrEnum):

@@ -161,6 +161,7 @@ def winner_record(row: Winner) -> WinnerRecord | None:
         protocol_version=trial.protocol_version,
         layout_version=trial.layout_version,
         batch_invariant=row.batch_invariant,
+        resources=_resources(trial),
     )
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from db.records import RunRecord, TrialRecord, WinnerRecord
 from ptxgen.problem import Problem
+from ptxgen.roofline import Roofline
 from reports.words import size_text, variant_order, variant_text
 
 OURS = "ptxtune"
@@ -25,6 +26,7 @@ class ReportData:
         generated_at: when the report was made.
         layer_names: (n, k) to a layer's name, where a model was named.
         pinned: the config that PTXTUNE_PIN forces over these winners, as text; empty where none.
+        rooflines: where winners stand, by trial id.
     """
 
     winners: tuple[WinnerRecord, ...]
@@ -33,6 +35,7 @@ class ReportData:
     generated_at: datetime
     layer_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
     pinned: str = ""
+    rooflines: Mapping[int, Roofline] = field(default_factory=dict)
 
     def layer(self, problem: Problem) -> str:
         """The layer's name and size, such as "down, 4096 x 14336"."""

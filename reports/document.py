@@ -11,6 +11,7 @@ from reports.data import ReportData, default_gain, floor_share, speedup
 from reports.failures import failure_table, failures
 from reports.finals import finals_table
 from reports.provenance import device_title, pin_text, provenance_table
+from reports.roofline import roofline_table
 from reports.summary import summarize, summary_table
 from reports.table import Column, Table
 from reports.winners import source_text, winner_table
@@ -72,11 +73,19 @@ def report_document(data: ReportData) -> dict[str, Any]:
             }
             for row in summarize(data)
         ],
-        "winners": [winner_document(winner) for winner in data.winners],
+        "winners": [
+            {**winner_document(winner), "roofline": _roofline(data, winner)}
+            for winner in data.winners
+        ],
         "trials": outcome_counts(data),
         "failures": failures(data),
         "pinned": data.pinned or None,
     }
+
+
+def _roofline(data: ReportData, winner: WinnerRecord) -> dict[str, Any] | None:
+    found = data.rooflines.get(winner.trial_id)
+    return None if found is None else found.to_dict()
 
 
 def outcome_counts(data: ReportData) -> list[dict[str, Any]]:
@@ -121,6 +130,7 @@ def render_markdown(data: ReportData) -> str:
     sections = {
         "Speed-up over cuBLAS": summary_table(data),
         "Winners": winner_table(data),
+        "Roofline": roofline_table(data),
         **trust_tables(data),
         "Trials by outcome": outcome_table(data),
         "Provenance": provenance_table(data),

@@ -17,6 +17,7 @@ from reports.figures import (
 from reports.finals import finals_table
 from reports.layout import Page
 from reports.provenance import device_title, pin_text, provenance_table
+from reports.roofline import roofline_table
 from reports.summary import SummaryRow, summarize, summary_table
 from reports.winners import winner_table
 
@@ -30,6 +31,7 @@ def render_page(data: ReportData) -> str:
     page.charts("speedups", "Speed-up by layer", speedup_charts(data))
     page.charts("times", "Time against M", time_charts(data))
     page.table("winners", "Winners", winner_table(data))
+    page.table("roofline", "Roofline", roofline_table(data))
     page.table("finals", "Finals", finals_table(data))
     page.table("conditions", "Conditions", conditions_table(data))
     outcome = outcome_chart(data)

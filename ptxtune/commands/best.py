@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from db.records import Protocol
+from db.records import Answer, Protocol
 from ptxtune.answers import answer_document, answer_table, best_answers
 from ptxtune.options import (
     batch_invariant_option,
@@ -18,8 +18,10 @@ from ptxtune.options import (
     protocol_option,
 )
 from ptxtune.output import note, say, say_json
+from ptxtune.rooflines import roofline_of
 from ptxtune.selection import select_problems
 from ptxtune.target import resolve_target
+from reports.roofline import explanation
 
 
 @click.command("best")
@@ -27,6 +29,7 @@ from ptxtune.target import resolve_target
 @m_option()
 @protocol_option(several=False, default="plain")
 @click.option("--measured", is_flag=True, help="Leave predicted winners out.")
+@click.option("--explain", is_flag=True, help="Say how close each winner is to the floor, and why.")
 @batch_invariant_option
 @gpu_option
 @db_option
@@ -36,6 +39,7 @@ def command(
     m: tuple[int, ...],
     protocol: str,
     measured: bool,
+    explain: bool,
     batch_invariant: bool,
     gpu: str | None,
     db: str | None,
@@ -65,7 +69,7 @@ def command(
     )
     note(selection.note)
     if as_json:
-        documents = [answer_document(answer) for answer in answers]
+        documents = [_document(answer, explain) for answer in answers]
         say_json({"device": target.device.name, "answers": documents})
         return
     say(f"{target.device.name} ({target.reason})\n")
@@ -75,3 +79,23 @@ def command(
         if answer.stale:
             say(f"Stale: {'; '.join(answer.stale)}.")
         say(answer.config.key())
+        if explain:
+            say(_explanation(answer))
+
+
+def _document(answer: Answer, explain: bool) -> dict[str, Any]:
+    document = answer_document(answer)
+    if not explain:
+        return document
+    found = None if answer.winner is None else roofline_of(answer.winner)
+    return {**document, "roofline": None if found is None else found.to_dict()}
+
+
+def _explanation(answer: Answer) -> str:
+    """Of the winner at the M and on the device where it won, whatever was asked for."""
+    if answer.winner is None:
+        return "Nothing was timed, so there is nothing to explain; run ptxtune tune first."
+    found = roofline_of(answer.winner)
+    if found is None:
+        return "This kernel is not legal any more, or fits no SM by the model: no explanation."
+    return explanation(answer.winner.time_us, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from db.session import Database, open_database
 from ptxtune.models import model_layers
 from ptxtune.options import db_option, json_option
 from ptxtune.output import note, say, say_json
+from ptxtune.rooflines import rooflines
 from ptxtune.selection import layer_names
 from ptxtune.target import resolve_target
 from reports.collect import collect
@@ -19,6 +21,7 @@ from reports.data import ReportData
 from reports.document import render_markdown, report_document, trust_tables
 from reports.page import render_page
 from reports.provenance import pin_text
+from reports.roofline import roofline_table
 from reports.rows import write_rows
 from reports.summary import summary_table
 from reports.winners import winner_table
@@ -80,7 +83,7 @@ def command(
     elif not files:
         say(summary_table(data).to_text() + "\n")
         say(winner_table(data).to_text())
-        for title, table in trust_tables(data).items():
+        for title, table in {"Roofline": roofline_table(data), **trust_tables(data)}.items():
             if table.rows:
                 say(f"\n{title}\n{table.to_text()}")
         say(f"\nPinned config: {pin_text(data)}")
@@ -89,7 +92,8 @@ def command(
 def _collected(database: Database, model: str | None, tp: int, gpu: str | None) -> ReportData:
     device = resolve_target(gpu).device if gpu else None
     names = layer_names(model_layers(model, tp).layers) if model else {}
-    return collect(database, device=device, sizes=tuple(names), layer_names=names)
+    data = collect(database, device=device, sizes=tuple(names), layer_names=names)
+    return replace(data, rooflines=rooflines(data.winners))
 
 
 def _rows(database: Database, data: ReportData) -> list[Row]:

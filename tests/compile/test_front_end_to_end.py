@@ -53,6 +53,33 @@ def test_best_serves_what_was_tuned(home: Path) -> None:
     assert "predicted" in text
 
 
+def test_best_explains_a_winner(home: Path) -> None:
+    words = ("best", *LAYER, "--m", "16", "--gpu", "a100")
+    (answer,) = json.loads(run(home, *words, "--explain", "--json").stdout)["answers"]
+    found, time_us = answer["roofline"], answer["winner"]["time_us"]
+    # A predicted time is the model's, from the registers that the compiler gave: so is this one.
+    assert found["model_us"] == pytest.approx(time_us, rel=1e-9)
+    assert found["floor_share"] == pytest.approx(answer["winner"]["floor_share"], rel=1e-9)
+    assert sum(found["parts_us"].values()) == pytest.approx(time_us, rel=1e-9)
+    text = run(home, *words, "--explain").stdout
+    assert f"What binds: {found['bound']}." in text
+    assert "What binds" not in run(home, *words).stdout
+
+
+def test_nothing_timed_is_nothing_explained(home: Path) -> None:
+    words = ("best", "--n", "64", "--k", "128", "--gpu", "a100", "--explain")
+    assert "nothing to explain; run ptxtune tune first" in run(home, *words).stdout
+    (answer,) = json.loads(run(home, *words, "--json").stdout)["answers"]
+    assert answer["roofline"] is None
+
+
+def test_the_report_has_a_roofline_a_winner(home: Path) -> None:
+    document = json.loads(run(home, "report", "--json").stdout)
+    assert len(document["winners"]) >= 2
+    assert all(winner["roofline"]["ctas_per_sm"] >= 1 for winner in document["winners"])
+    assert "Roofline" in run(home, "report").stdout
+
+
 def test_measured_only_falls_back_to_the_default(home: Path) -> None:
     found = run(home, "best", *LAYER, "--m", "1", "--gpu", "a100", "--measured", "--json")
     assert json.loads(found.stdout)["answers"][0]["level"] == "default"

@@ -12,7 +12,7 @@ from db import query
 from db.models import Trial
 from db.records import PROTOCOL_VERSION, Protocol
 from ptxgen.errors import StoreError
-from ptxgen.outcome import Outcome, Status
+from ptxgen.outcome import Outcome, Resources, Status
 from ptxgen.problem import Problem
 
 UNWINNABLE = [status for status in Status if status not in (Status.OK, Status.PREDICTED)]
@@ -151,3 +151,10 @@ def test_winners_come_by_shape_and_batch(writer, store, database):
 def test_a_winner_carries_the_versions_it_was_measured_under(writer, store, database):
     store.set_winner(writer.trial(ok(1.0)))
     assert query.winners(database)[0].protocol_version == PROTOCOL_VERSION
+
+
+@pytest.mark.parametrize("resources", [Resources(96, 0, 49152, 71.5), None])
+def test_a_winner_has_the_resources_of_its_trial(writer, store, database, resources):
+    store.set_winner(writer.trial(ok(5.0, resources=resources)))
+    (winner,) = query.winners(database)
+    assert winner.resources == resources
