@@ -2,8 +2,8 @@
 
 sentryward (Apache-2.0, optional) runs a kernel's PTX symbolically for one launch and proves that
 conflicting accesses to shared and global memory are ordered, whatever the order of warps. It was
-made for Blackwell kernels and takes ours as they are. It knows no split K (there a branch depends
-on what an atomic returned) and judges no values.
+made for Blackwell kernels and takes ours as they are. It knows no split K through the workspace
+(there a branch depends on what an atomic returned) and judges no values.
 """
 
 from __future__ import annotations
