@@ -16,61 +16,20 @@ from ptxgen.config import KernelConfig
 from ptxgen.outcome import Resources
 from ptxgen.problem import Problem
 from ptxgen.source import LaunchPlan
-from ptxgen.weights.layout import packed_layout
+from search.main_loop import (
+    SM_LOAD_GBPS,
+    Tile,
+    WaveLimits,
+    Work,
+    in_flight_bytes,
+    wave_limits,
+)
 
 MODEL_VERSION = 2
 """Raised whenever predictions change; stored with predicted runs."""
 
 # Where a constant below says "fitted", it was fitted to two thirds of 11,016 trials recorded on an
 # H200 (2026-11-29) and checked on the rest; docs/model.md has the method and the quality reached.
-
-MEMORY_LATENCY_US = 0.62
-"""Loaded latency of device memory (fitted). An H200 reaches 4.48 TB/s with 16-64 KB in flight an
-SM, which by Little's law is 0.5-1.9 us (measured, 2026-11-29)."""
-
-SM_LOAD_GBPS = 112.0
-"""Most that one SM loads through its L2 port, which moves 64 bytes a clock."""
-
-CLOCK_GHZ = 1.75
-"""SM clock under load; the known GPUs lie between 1.4 and 2.2."""
-
-STAGE_INSTRUCTIONS = 14.0
-"""Warp instructions of a packed K block, whatever the tile: loop, copies and waits (fitted)."""
-
-DEQUANT_INSTRUCTIONS = 84.0
-"""Of a 16 x 128 weight block: picks, subtractions, fragment loads (counted in the interpreter by
-ptxgen.cpucheck.cost)."""
-
-WEIGHT_SCALE_INSTRUCTIONS = 44.0
-"""More of them where the weights are scaled: 32 multiplications and what feeds them."""
-
-TOKEN_INSTRUCTIONS = 30.0
-"""Of an n8 tile and packed K block: ldmatrix and its addresses."""
-
-TILE_INSTRUCTIONS = 8.0
-"""mma of a weight block and n8 tile: one a k16 step."""
-
-SUM_SCALE_INSTRUCTIONS = 6.5
-"""More of them where the sums are scaled: four multiply-adds and the zeros they start from."""
-
-ISSUE_RATE = 3.1
-"""Warp instructions an SM issues a cycle, of 4 at most (fitted)."""
-
-MMA_SYNC_SLOWDOWN = 1.7
-"""Tensor time of mma.sync over that of the dense peak (fitted)."""
-
-CHAIN_CYCLES = 72.0
-"""Latency of one stage of one warp, its instructions apart: wait, barrier, first loads (fitted)."""
-
-CHAIN_CYCLES_PER_INSTRUCTION = 1.3
-"""Cycles that one warp alone takes for an instruction; other warps hide them (fitted)."""
-
-BARRIER_CYCLES = 80.0
-"""More latency a stage where the warps of a CTA share activations and wait for one another
-(fitted)."""
-
-SERIAL_LOSS = 0.3
-"""Share of the shorter of throughput and latency that does not hide behind the longer."""
 
 FILL_US = 0.9
 """First loads, activations and pipeline fill before the main loop (fitted; at 4096 x 4096 on an
@@ -113,51 +72,6 @@ clusters of 2, 30 of 4 and 15 of 8 at once (measured, 2026-11-29)."""
 HIDDEN_LAUNCH = 0.1
 """Share of the launch cost that stays visible with programmatic dependent launch: 3.46 us become
 1.89 where a launch costs 1.7 (measured, 2026-11-29)."""
-
-OVERLAP_LOSS = 0.27
-"""Share of the shorter of loading and computing that does not hide behind the longer (fitted)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """What the model reads of a config, with defaults for families that lack it.
-
-    Attributes:
-        warp_m: tokens of a warp's tile.
-        warp_n: output features of a warp's tile.
-        warps_k: warps that split a stage along K.
-        block_k: inputs of a stage.
-        num_stages: slots of the ring.
-        weights_first: weights are loaded before the previous kernel has ended.
-        scales_weights: weights are scaled, not sums.
-        trigger: when the next kernel of a chain may start; see MmaConfig.
-        is_async: tensor instructions run beside the others (wgmma) and read tokens by themselves.
-    """
-
-    warp_m: int
-    warp_n: int
-    warps_k: int
-    block_k: int
-    num_stages: int
-    weights_first: bool
-    scales_weights: bool
-    trigger: str
-    is_async: bool
-
-    @classmethod
-    def of(cls, config: KernelConfig, plan: LaunchPlan) -> Tile:
-        """A config's tile, from its knobs or properties; without warp tiles a CTA is one."""
-        return cls(
-            warp_m=getattr(config, "warp_m", plan.block_m),
-            warp_n=getattr(config, "warp_n", plan.block_n),
-            warps_k=getattr(config, "warps_k", 1),
-            block_k=getattr(config, "block_k", 128),
-            num_stages=getattr(config, "num_stages", 2),
-            weights_first=getattr(config, "weights_first", False),
-            scales_weights=getattr(config, "scale_on", "weights") == "weights",
-            trigger=getattr(config, "trigger", "start"),
-            is_async=config.family.startswith("wgmma"),
-        )
 
 
 def floor_us(problem: Problem, m: int, read_gbps: float, tensor_tflops: float) -> float:
@@ -206,35 +120,6 @@ def predict_us(
     """Predicted microseconds of one launch for a batch of m > 0; infinite where no CTA fits."""
     found = take_apart(problem, config, plan, resources, m, gpu=gpu, protocol=protocol)
     return float("inf") if found is None else found.total_us
-
-
-@dataclass(frozen=True, slots=True)
-class WaveLimits:
-    """How long each part of the GPU would need for one wave by itself, in microseconds.
-
-    Attributes:
-        memory: device memory at its full rate.
-        in_flight: device memory at the rate that the loads in flight allow.
-        l2: the L2 ports of the SMs.
-        issue: instructions of the busiest SM.
-        tensor: multiplications of the busiest SM.
-        chain: the stages of one warp, one after the other.
-    """
-
-    memory: float
-    in_flight: float
-    l2: float
-    issue: float
-    tensor: float
-    chain: float
-
-    @property
-    def total_us(self) -> float:
-        """Loading and computing, most of the shorter one hidden behind the longer."""
-        load = max(self.memory, self.in_flight, self.l2)
-        throughput = max(self.issue, self.tensor)
-        compute = max(throughput, self.chain) + SERIAL_LOSS * min(throughput, self.chain)
-        return max(load, compute) + OVERLAP_LOSS * min(load, compute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +174,11 @@ def take_apart(
     ctas_per_sm = occupancy(plan, resources, gpu.spec)
     if ctas_per_sm < 1:
         return None
-    work = _Work.of(problem, plan, tile, m)
+    work = Work.of(problem, plan, tile, m)
     slots = _slots(plan, ctas_per_sm, gpu)
     full_waves, rest = divmod(work.ctas, slots)
-    limits = _wave_limits(work, plan, tile, gpu, slots if full_waves else rest)
-    last_us = _wave_limits(work, plan, tile, gpu, rest).total_us if rest else 0.0
+    limits = wave_limits(work, plan, tile, gpu, slots if full_waves else rest)
+    last_us = wave_limits(work, plan, tile, gpu, rest).total_us if rest else 0.0
     main_us = last_us if not full_waves else full_waves * limits.total_us + last_us
     waves = full_waves + (rest > 0)
     share_us = limits.total_us * rest / slots if full_waves else last_us
@@ -305,7 +190,7 @@ def take_apart(
         ctas_per_sm=ctas_per_sm,
         ctas=work.ctas,
         slots=slots,
-        in_flight_bytes=resident * _in_flight_bytes(work, plan, tile),
+        in_flight_bytes=resident * in_flight_bytes(work, plan, tile),
         launch_us=gpu.launch_us * (HIDDEN_LAUNCH if chained else 1.0),
         fill_us=first_fill + (waves - 1) * WAVE_FILL_US,
         main_us=main_us,
@@ -331,91 +216,13 @@ def _fill_us(tile: Tile, filled: float, chained: bool) -> float:
     return fill
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What one CTA of a launch does.
-
-    Attributes:
-        ctas: of the whole grid.
-        m_tiles: tiles along the tokens, which read the same weights.
-        stages: of the pipeline, of the CTA that has most.
-        weight_bytes: packed weights, scales and zeros.
-        token_bytes: activations.
-        flops: of a stage, in padded tiles.
-        instructions: of one warp in a stage.
-    """
-
-    ctas: int
-    m_tiles: int
-    stages: int
-    weight_bytes: float
-    token_bytes: float
-    flops: float
-    instructions: float
-
-    @classmethod
-    def of(cls, problem: Problem, plan: LaunchPlan, tile: Tile, m: int) -> _Work:
-        m_tiles = plan.m_tiles(m)
-        stages = ceil(ceil(problem.k / tile.block_k) / plan.split_k)
-        padded_m = -(-plan.block_m // 8) * 8
-        return cls(
-            ctas=m_tiles * plan.n_tiles * plan.split_k,
-            m_tiles=m_tiles,
-            stages=stages,
-            weight_bytes=packed_layout(problem).total_bytes / (plan.n_tiles * plan.split_k),
-            token_bytes=2 * plan.block_m * stages * tile.block_k,
-            flops=2 * padded_m * plan.block_n * tile.block_k,
-            instructions=_instructions(tile),
-        )
-
-
-def _instructions(tile: Tile) -> float:
-    """Warp instructions of one warp in a stage; ptxgen.cpucheck.cost counts them exactly."""
-    blocks = max(1.0, tile.block_k / 128 / tile.warps_k)
-    rows, tokens = max(1, tile.warp_n // 16), -(-tile.warp_m // 8)
-    per_row = DEQUANT_INSTRUCTIONS + (WEIGHT_SCALE_INSTRUCTIONS if tile.scales_weights else 0.0)
-    per_tile = TILE_INSTRUCTIONS + (0.0 if tile.scales_weights else SUM_SCALE_INSTRUCTIONS)
-    multiply = 0.0 if tile.is_async else tokens * (TOKEN_INSTRUCTIONS + rows * per_tile)
-    return blocks * (STAGE_INSTRUCTIONS + rows * per_row + multiply)
-
-
-def _in_flight_bytes(work: _Work, plan: LaunchPlan, tile: Tile) -> float:
-    """What one CTA keeps in flight: its ring but for the slot in use, or all it loads."""
-    ring = (tile.num_stages - 1) * tile.block_k * (plan.block_n / 2 + 2 * plan.block_m)
-    return min(ring, work.weight_bytes + work.token_bytes)
-
-
-def _wave_limits(work: _Work, plan: LaunchPlan, tile: Tile, gpu: GpuSpec, ctas: int) -> WaveLimits:
-    """What bounds `ctas` CTAs that run at once; weights come from memory once for all m tiles."""
-    active = min(ctas, gpu.num_sms)
-    in_flight = ctas * _in_flight_bytes(work, plan, tile)
-    memory_bytes = ctas * (work.weight_bytes + work.token_bytes / plan.n_tiles) / work.m_tiles
-    l2_bytes = ctas * (work.weight_bytes + work.token_bytes)
-    per_sm = -(-ctas // gpu.num_sms)
-    issue = per_sm * plan.threads / 32 * work.instructions / ISSUE_RATE
-    rate = gpu.tensor_tflops / (1.0 if tile.is_async else MMA_SYNC_SLOWDOWN)
-    tensor = per_sm * work.flops / (rate / gpu.num_sms * 1e3 / CLOCK_GHZ)
-    private = (tile.warp_m, tile.warp_n) == (plan.block_m, plan.block_n)
-    chain = CHAIN_CYCLES + CHAIN_CYCLES_PER_INSTRUCTION * work.instructions
-    chain += 0.0 if private else BARRIER_CYCLES
-    stage_us = work.stages / (CLOCK_GHZ * 1e3)  # of a cycle in every stage
-    return WaveLimits(
-        memory=memory_bytes / (gpu.read_gbps * 1e3),
-        in_flight=memory_bytes / (in_flight / (MEMORY_LATENCY_US * 1e3) * 1e3),
-        l2=l2_bytes / (active * SM_LOAD_GBPS * 1e3),
-        issue=issue * stage_us,
-        tensor=tensor * stage_us,
-        chain=chain * stage_us,
-    )
-
-
 def _slots(plan: LaunchPlan, ctas_per_sm: int, gpu: GpuSpec) -> int:
     """CTAs that the GPU holds at once."""
     spans = ceil(plan.cluster_k / ctas_per_sm)
     return int(ctas_per_sm * gpu.num_sms * (CLUSTER_SMS if spans > 2 else 1.0))
 
 
-def _split_us(plan: LaunchPlan, work: _Work, gpu: GpuSpec) -> float:
+def _split_us(plan: LaunchPlan, work: Work, gpu: GpuSpec) -> float:
     """FP32 partial tiles that go from CTA to CTA, and their synchronisation.
 
     Through L2 all are written and read; in a cluster each is read but for its owner's share.
