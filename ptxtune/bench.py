@@ -202,6 +202,7 @@ def _row(job: BenchJob, result: Result, cublas: Outcome | None) -> BenchRow:
         source=entry.source,
         config=entry.options.get("config"),
         outcome=outcome,
+        variant=result.variant,
         over_cublas=ratio,
     )
 

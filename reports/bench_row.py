@@ -54,6 +54,7 @@ class BenchRow:
         source: where our config comes from, such as measured or default; empty for others.
         config: ours; None for others.
         outcome: times and conditions; None where it was not timed. Without an ok they do not count.
+        variant: which of its package's ways was the fastest; empty where the package chooses.
         over_cublas: cuBLAS' time over this one's, round by round; None without either.
     """
 
@@ -69,6 +70,7 @@ class BenchRow:
     source: str = ""
     config: dict[str, Any] | None = None
     outcome: Outcome | None = None
+    variant: str = ""
     over_cublas: Interval | None = None
 
     @property
@@ -102,6 +104,7 @@ class BenchRow:
             "reason": self.reason,
             "source": self.source or None,
             "config": self.config,
+            "variant": self.variant or None,
             **self._measured(),
         }
 

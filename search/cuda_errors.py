@@ -13,6 +13,11 @@ PREFIX = "CUDA error:"
 """How torch begins the message of a failed CUDA call, whatever the exception's type."""
 
 
+def loses_context(error: RuntimeError) -> bool:
+    """Whether torch reports a failed CUDA call: nothing works in this process any more."""
+    return str(error).startswith(PREFIX)
+
+
 @contextmanager
 def typed_cuda_errors() -> Iterator[None]:
     """Turns torch's CUDA errors into sticky DriverErrors; running out of memory stays what it is.
@@ -29,9 +34,9 @@ def typed_cuda_errors() -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        text = str(error)
-        if not text.startswith(PREFIX):
+        if not loses_context(error):
             raise
+        text = str(error)
         code = getattr(error, "error_code", None)
         message = text.splitlines()[0].removeprefix(PREFIX).strip()
         raise DriverError(

@@ -30,6 +30,7 @@ class Attempt:
         self._ended: dict[str, tuple[Verdict, str]] = {}
         self._rel_err: dict[str, float] = {}
         self._outcomes: dict[str, Outcome] = {}
+        self._variants: dict[str, str] = {}
 
     @property
     def live(self) -> list[Entry]:
@@ -44,6 +45,8 @@ class Attempt:
         """Keeps the error of a check; ends the entry where it was wrong."""
         if found["rel_err"] is not None:
             self._rel_err[key] = float(found["rel_err"])
+        if found.get("variant"):
+            self._variants[key] = str(found["variant"])
         if found["wrong"]:
             self.end(key, Verdict.WRONG, str(found["wrong"]))
 
@@ -66,4 +69,5 @@ class Attempt:
         outcome = self._outcomes.get(entry.key)
         if outcome is None and entry.key in self._rel_err:
             outcome = Outcome(Status.WRONG, reason, rel_err=self._rel_err[entry.key])
-        return Result(self.case, entry, verdict, reason, outcome)
+        variant = self._variants.get(entry.key, "")
+        return Result(self.case, entry, verdict, reason, outcome, variant)

@@ -46,6 +46,10 @@ class Adapter(Protocol):
         """Why this cannot be run; empty where it can."""
         ...
 
+    def variants(self, problem: Problem) -> tuple[str, ...]:
+        """Ways to run a layer, of which the fastest one counts; one where the package chooses."""
+        ...
+
     def pack(self, layer: BenchLayer) -> Operand:
         """The layer in the contender's own layout, on the layer's device."""
         ...
@@ -56,9 +60,17 @@ class Adapter(Protocol):
         Args:
             problem: of the layer.
             x: activations in the problem's dtype.
-            options: plain data of the request; our own kernels read their config from it.
+            options: plain data of the request; our own kernels read their config from it. Its
+                "variant" is one of the variants.
         """
         ...
+
+
+class OneWay:
+    """The part of an adapter whose package chooses by itself how it runs a layer."""
+
+    def variants(self, problem: Problem) -> tuple[str, ...]:
+        return ("",)
 
 
 def nan_filled(x: Tensor, n: int) -> Tensor:

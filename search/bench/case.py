@@ -72,6 +72,7 @@ class Result:
         verdict: how it ended.
         reason: in words; empty where the verdict is OK.
         outcome: times, error and evidence; None where it was not timed.
+        variant: the fastest of the ways that its package offers; empty where it chooses itself.
     """
 
     case: Case
@@ -79,3 +80,4 @@ class Result:
     verdict: Verdict
     reason: str = ""
     outcome: Outcome | None = None
+    variant: str = ""

@@ -96,7 +96,7 @@ CONTENDERS: dict[str, Contender] = {
             "vllm",
             ("vllm",),
             _adapter("machete"),
-            "vLLM's Machete, schedules by its own heuristics",
+            "vLLM's Machete, the fastest of its schedules",
         ),
     )
 }

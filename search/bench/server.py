@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import torch
@@ -18,7 +17,8 @@ from ptxgen.problem import Problem
 from ptxgen.reference import random_quantized, reference_output, relative_error
 from ptxgen.timing import Launch, copies_for
 from ptxgen.weights.quantize import TORCH_DTYPES
-from search.bench.base import Adapter, BenchLayer, Call, Operand, UnsupportedError
+from search.bench.base import Adapter, BenchLayer, Operand, UnsupportedError
+from search.bench.variants import Prepared, Running, fastest
 from search.child_main import resolve
 from search.cuda_errors import typed_cuda_errors
 from search.rounds import Timed
@@ -50,18 +50,6 @@ class Kit(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Running:
-    """A contender bound to its copies; `last` is the output of its newest launch."""
-
-    call: Call
-    copies: list[Operand]
-    last: Tensor | None = None
-
-    def launch(self, copy: int) -> None:
-        self.last = self.call(self.copies[copy])
-
-
 class BenchServer:
     """Answers the parent's requests; keeps one layer and one batch at a time.
 
@@ -76,7 +64,7 @@ class BenchServer:
         self._layer: BenchLayer | None = None
         self._copies: dict[str, list[Operand]] = {}
         self._inputs: tuple[int, Tensor, Tensor] | None = None
-        self._running: dict[str, tuple[_Running, Timed]] = {}
+        self._running: dict[str, tuple[Running, Timed]] = {}
 
     def handle(self, message: dict[str, Any]) -> Any:
         """One request.
@@ -94,20 +82,31 @@ class BenchServer:
         return str(self._kit.device)
 
     def _on_prepare(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Packs, checks and captures; {"rel_err", "wrong"}, the latter empty where it is right."""
+        """Packs, checks and captures; {"rel_err", "wrong", "variant"}, wrong "" where it is right.
+
+        Of several variants the fastest right one is kept.
+        """
         problem, m = Problem.from_dict(message["problem"]), int(message["m"])
         adapter = self._adapter(message["factory"])
         if reason := adapter.unsupported(problem, m):
             raise UnsupportedError(reason)
         copies = self._packed(message["factory"], adapter, problem, m)
         x, reference = self._data(m)
-        running = _Running(adapter.bind(problem, x, message["options"]), copies)
-        running.launch(0)
-        found = self._error_of(running, reference)
-        if not found["wrong"]:
+
+        def prepared(variant: str) -> Prepared:
+            options = {**message["options"], "variant": variant}
+            running = Running(adapter.bind(problem, x, options), copies)
+            running.launch(0)
+            found = {**self._error_of(running, reference), "variant": variant}
+            if found["wrong"]:
+                return Prepared(found, running, None)
             timed = self._kit.timed(running.launch, len(copies), message["floor_us"])
-            self._running[message["key"]] = (running, timed)
-        return found
+            return Prepared(found, running, timed)
+
+        best = fastest(adapter.variants(problem), prepared)
+        if best.timed is not None:
+            self._running[message["key"]] = (best.running, best.timed)
+        return best.found
 
     def _on_samples(self, message: dict[str, Any]) -> list[float]:
         _, timed = self._running[message["key"]]
@@ -180,7 +179,7 @@ class BenchServer:
             self._inputs = (m, x, reference)
         return self._inputs[1], self._inputs[2]
 
-    def _error_of(self, running: _Running, reference: Tensor) -> dict[str, Any]:
+    def _error_of(self, running: Running, reference: Tensor) -> dict[str, Any]:
         self._kit.synchronize()
         out = cast(Tensor, running.last)
         error = relative_error(out, reference)

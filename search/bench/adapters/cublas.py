@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ptxgen.problem import Problem
 from ptxgen.weights.quantize import TORCH_DTYPES, dequantize
-from search.bench.base import BenchLayer, Call, Operand, nan_filled
+from search.bench.base import BenchLayer, Call, OneWay, Operand, nan_filled
 
 
-class CublasAdapter:
+class CublasAdapter(OneWay):
     """Every problem and batch."""
 
     def unsupported(self, problem: Problem, m: int) -> str:

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from ptxgen.problem import SYMMETRIC_ZERO, Problem
 from ptxgen.weights.quantize import TORCH_DTYPES
-from search.bench.base import BenchLayer, Call, Operand
+from search.bench.base import BenchLayer, Call, OneWay, Operand
 
 TENSORS = 4
 """Tensors of a packed layer (weight, scales, zeros, meta scale) before the bias."""
 
 
-class GemliteAdapter:
+class GemliteAdapter(OneWay):
     """All problems but those of one group over the whole of K.
 
     Args:

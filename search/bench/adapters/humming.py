@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ptxgen.problem import Problem
 from ptxgen.weights.quantize import TORCH_DTYPES
-from search.bench.base import BenchLayer, Call, Operand, nan_filled
+from search.bench.base import BenchLayer, Call, OneWay, Operand, nan_filled
 from search.bench.nibbles import pack_columns, pack_rows
 
 LOCKS = 2048
@@ -20,7 +20,7 @@ LOCKS = 2048
 NAMES = ("weight", "weight_scale", "weight_scale_2", "zero_point", "bias")
 
 
-class HummingAdapter:
+class HummingAdapter(OneWay):
     """Layers that fill humming's tiles without padding.
 
     Args:

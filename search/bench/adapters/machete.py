@@ -1,4 +1,4 @@
-"""vLLM's Machete (Hopper): GPTQ words prepacked by its own operator; its heuristic schedules."""
+"""vLLM's Machete (Hopper): GPTQ words prepacked by its own operator; the best of its schedules."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ptxgen.problem import Problem
+from ptxgen.weights.quantize import TORCH_DTYPES
 from search.bench.adapters.vllm_ops import UINT4_BIAS_8_ID, UINT4_ID, load_operators
 from search.bench.base import BenchLayer, Call, Operand, no_bias
 from search.bench.nibbles import pack_rows
@@ -39,6 +40,13 @@ class MacheteAdapter:
             return f"Machete has no groups of {problem.group_size} inputs"
         return no_bias(problem, "Machete")
 
+    def variants(self, problem: Problem) -> tuple[str, ...]:
+        """Its heuristics' choice, then every schedule that it has for these dtypes."""
+        dtype = TORCH_DTYPES[problem.dtype]
+        shift = dtype if problem.zero == "int" else None
+        types = (dtype, _kind(problem), dtype, shift, None, None, None)
+        return ("", *self._operators.machete_supported_schedules(*types))
+
     def pack(self, layer: BenchLayer) -> Operand:
         """Weight, scales [groups, N], and -zero * scale [groups, N] where there are zero points."""
         weight = layer.weight
@@ -54,11 +62,13 @@ class MacheteAdapter:
         kind = _kind(problem)
         group = WHOLE_K if problem.whole_k else problem.group_size
         multiply = self._operators.machete_mm
+        schedule = options["variant"] or None
 
         def call(operand: Operand) -> Tensor:
             packed, scales, *zeros = operand
             shift = zeros[0] if zeros else None
-            out: Tensor = multiply(x, packed, kind, None, scales, shift, group, None, None, None)
+            weight = (packed, kind, None, scales, shift, group, None, None)
+            out: Tensor = multiply(x, *weight, schedule)
             return out
 
         return call

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ptxgen.problem import Problem
 from search.bench.adapters.vllm_ops import UINT4_BIAS_8_ID, UINT4_ID, load_operators
-from search.bench.base import BenchLayer, Call, Operand, no_bias
+from search.bench.base import BenchLayer, Call, OneWay, Operand, no_bias
 from search.bench.nibbles import pack_columns, pack_rows
 
 TILES = ((64, 128), (128, 64))
@@ -20,7 +20,7 @@ WHOLE_K_ORDER = [2 * i + j for i in range(4) for j in (0, 1, 8, 9, 16, 17, 24, 2
 ZERO_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
 
-class MarlinAdapter:
+class MarlinAdapter(OneWay):
     """Layers that fill Marlin's tiles; no bias.
 
     Args:

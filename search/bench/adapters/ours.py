@@ -16,10 +16,10 @@ from ptxgen.families import config_from_dict, emit
 from ptxgen.launch import WorkspacePool, run
 from ptxgen.problem import Problem
 from ptxgen.weights.pack import pack
-from search.bench.base import BenchLayer, Call, Operand, nan_filled
+from search.bench.base import BenchLayer, Call, OneWay, Operand, nan_filled
 
 
-class OurAdapter:
+class OurAdapter(OneWay):
     """Every problem. options: "config" (its to_dict), "cache_root", and "chained"."""
 
     def unsupported(self, problem: Problem, m: int) -> str:

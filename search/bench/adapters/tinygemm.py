@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ptxgen.problem import SYMMETRIC_ZERO, Problem
-from search.bench.base import BenchLayer, Call, Operand, no_bias
+from search.bench.base import BenchLayer, Call, OneWay, Operand, no_bias
 
 INNER_K_TILES = (8, 4, 2)
 """16-wide tiles of K that a lane loads at once; the most that divide K is the fastest."""
@@ -17,7 +17,7 @@ INNER_K_TILES = (8, 4, 2)
 GROUP_SIZES = (32, 64, 128, 256)
 
 
-class TinygemmAdapter:
+class TinygemmAdapter(OneWay):
     """bf16 problems with groups of 32, 64 or 128 and no bias."""
 
     def unsupported(self, problem: Problem, m: int) -> str:

@@ -161,6 +161,7 @@ SCHEMA = {
     "reason": str,
     "source": (str, type(None)),
     "config": (dict, type(None)),
+    "variant": (str, type(None)),
     "time_us": (float, type(None)),
     "spread": (float, type(None)),
     "over_cublas": (dict, type(None)),

@@ -18,7 +18,7 @@ from ptxgen.evidence import GpuLimits, GpuReading
 from ptxgen.problem import Problem
 from ptxgen.timing import Launch
 from ptxgen.weights.quantize import dequantize
-from search.bench.base import BenchLayer, Call, Operand
+from search.bench.base import BenchLayer, Call, OneWay, Operand
 from search.bench.registry import Contender
 
 KIT = "bench_fakes:open_cpu"
@@ -82,7 +82,7 @@ class SilentWatch:
         self.pids.append(pid)
 
 
-class RiggedAdapter:
+class RiggedAdapter(OneWay):
     """Right by itself; `spoil` may change an output, raise, die or sleep at a launch.
 
     Args:
