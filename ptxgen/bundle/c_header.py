@@ -117,6 +117,7 @@ def _bucket_row(symbol: str, bucket: Bucket) -> str:
         int(plan.pdl),
         plan.cluster_k,
         plan.max_ctas,
+        int(plan.stream_k),
         *(plan.x_box or (0, 0)),
         bucket.self_test_m,
     )

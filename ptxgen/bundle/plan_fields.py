@@ -25,6 +25,8 @@ def read_plan(fields: Fields, problem: Problem) -> LaunchPlan:
             fields.integer(name, least)
     if "x_box" in fields.data:
         fields.optional_pair("x_box")
+    if "stream_k" in fields.data:
+        fields.flag("stream_k")
     plan: LaunchPlan = fields.rebuilt(LaunchPlan.from_dict)
     if wrong := _contradiction(plan, problem):
         raise BundleError(f"{fields.path} has {wrong}. {REFUSED}")

@@ -59,6 +59,7 @@ typedef struct ptxtune_bucket {
     int pdl;
     int cluster_k; /* above 1 CTAs reduce in a cluster, which the cubin states, not in a workspace */
     int max_ctas;   /* above 0: a persistent kernel, whose CTAs walk the tiles */
+    int stream_k;   /* the CTAs of a persistent kernel share the last tiles along K */
     int box_inputs; /* above 0: the kernel takes a tensor map of x with this box */
     int box_tokens;
     int self_test_m;
@@ -359,7 +360,7 @@ static inline void ptxtune_grid(const ptxtune_bucket *bucket, int m,
     config->grid_z = (unsigned)bucket->split_k;
     if (bucket->max_ctas > 0) {
         const int64_t most = walkers > 1 ? walkers : 1;
-        config->grid_x = (unsigned)(tiles < most ? tiles : most);
+        config->grid_x = (unsigned)(tiles < most && !bucket->stream_k ? tiles : most);
         config->grid_y = 1;
     } else {
         config->grid_x = (unsigned)ptxtune_m_tiles(bucket, m);
@@ -368,7 +369,7 @@ static inline void ptxtune_grid(const ptxtune_bucket *bucket, int m,
 }
 
 static inline int ptxtune_has_workspace(const ptxtune_bucket *bucket, int m) {
-    return bucket->split_k > 1 && bucket->cluster_k == 1 && m > 0;
+    return m > 0 && (bucket->stream_k || (bucket->split_k > 1 && bucket->cluster_k == 1));
 }
 
 static inline size_t ptxtune_counter_bytes(const ptxtune_bucket *bucket, int m) {
@@ -378,9 +379,11 @@ static inline size_t ptxtune_counter_bytes(const ptxtune_bucket *bucket, int m) 
 }
 
 static inline size_t ptxtune_partial_bytes(const ptxtune_bucket *bucket, int m) {
+    int64_t parts;
     if (!ptxtune_has_workspace(bucket, m)) return 0;
-    return (size_t)ptxtune_tiles(bucket, m) * (size_t)bucket->split_k * (size_t)bucket->block_m *
-           (size_t)bucket->block_n * 4;
+    parts = bucket->stream_k ? 2 * (int64_t)bucket->max_ctas
+                             : ptxtune_tiles(bucket, m) * bucket->split_k;
+    return (size_t)parts * (size_t)bucket->block_m * (size_t)bucket->block_n * 4;
 }
 
 /* The largest counter and partial regions over every batch of up to m_cap. */

@@ -37,7 +37,8 @@ LAUNCH: dict[str, Any] = {
     "cubin states its clusters of CTAs itself, cluster_k of them along z: no launch attribute is "
     "needed for them, and n_tiles is rounded up to whole clusters. Where max_ctas is "
     "above 0, the kernel is persistent: its CTAs walk the tiles, and it is launched with "
-    "persistent_grid instead of grid.",
+    "persistent_grid instead of grid; with stream_k, whose CTAs share the last tiles along K, "
+    "always with max_ctas CTAs along x.",
     "grid": ["(m + block_m - 1) / block_m", "n_tiles", "split_k"],
     "persistent_grid": [
         "min((m + block_m - 1) / block_m * n_tiles, max(max_ctas / split_k, 1))",
@@ -50,15 +51,17 @@ LAUNCH: dict[str, Any] = {
 
 WORKSPACE: dict[str, Any] = {
     "words": "Needed only where split_k > 1 and cluster_k is 1 (the CTAs of a cluster reduce in "
-    "their shared memory): one uint32 counter for each tile (see tiles), "
-    f"padded to {COUNTER_ALIGN} bytes, then split_k FP32 partial tiles of block_m * block_n for "
-    "each. Zero the counters once before the first launch; every launch leaves them zero. One "
+    "their shared memory), and with stream_k: one uint32 counter for each tile (see tiles), "
+    f"padded to {COUNTER_ALIGN} bytes, then FP32 partial tiles of block_m * block_n: split_k for "
+    "each tile, or with stream_k two for each of max_ctas CTAs. Zero the counters once before the "
+    "first launch; every launch leaves them zero. One "
     "workspace must not be used by two launches at once. A workspace that serves several m keeps "
     "its counters in one fixed region in front, of the largest counter_bytes, and passes the "
     "kernel workspace + largest_counter_bytes - counter_bytes(m), so that partials never lie "
     "where counters are read.",
     "counter_bytes": f"(tiles * 4 + {COUNTER_ALIGN - 1}) / {COUNTER_ALIGN} * {COUNTER_ALIGN}",
     "workspace_bytes": "counter_bytes + tiles * split_k * block_m * block_n * 4",
+    "stream_k_workspace_bytes": "counter_bytes + 2 * max_ctas * block_m * block_n * 4",
     "tiles": "(m + block_m - 1) / block_m * n_tiles",
     "align": COUNTER_ALIGN,
 }

@@ -140,6 +140,22 @@ def test_clusters_are_launched_as_any_grid_and_take_no_workspace(
         assert workspace == (256 + tiles * 2 * 8 * 32 * 4 if 0 < m <= 8 else 0)
 
 
+def test_stream_k_launches_all_its_ctas_and_takes_two_partial_tiles_for_each(
+    tmp_path: Path, fake_driver: FakeDriver
+) -> None:
+    shared = replace(bundle_helpers.plan(PROBLEM, 16, 64, 1), max_ctas=5, stream_k=True)
+    buckets = [bundle_helpers.bucket(PROBLEM, 64, shared)]
+    folder = write_bundle(tmp_path / "bundle", bundle_helpers.spec(PROBLEM, buckets))
+    assert verify(folder).buckets[0].plan == shared
+    code, output = run(example(folder), fake_driver.environment(PROBLEM), str(folder))
+    assert code == 0, output
+    assert {launch["grid"] for launch in fake_driver.launches()} == {(5, 1, 1)}
+    for m, (_, _, counters, workspace) in enumerate(c_answers(folder, 70)[:71]):
+        assert int(counters) == (256 if m else 0)  # at most 5 x 3 tiles
+        assert int(workspace) == (256 + 2 * 5 * 16 * 64 * 4 if m else 0)
+        assert int(workspace) == shared.workspace_bytes(m)
+
+
 DISPATCH_SOURCE = """\
 #include "ptxtune_w4a16.h"
 #define BUNDLE {symbol}

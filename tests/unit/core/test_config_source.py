@@ -111,6 +111,17 @@ def test_a_persistent_grid_walks_every_tile_once(max_ctas: int, m: int) -> None:
     assert plan.workspace_bytes(m) == PLAN.workspace_bytes(m)
 
 
+@pytest.mark.parametrize("m", [1, 8, 9, 100, 1000])
+def test_stream_k_launches_every_cta_with_room_for_two_parts(m: int) -> None:
+    plan = replace(PLAN, split_k=1, max_ctas=7, stream_k=True)
+    assert plan.grid(m) == (7, 1, 1)
+    tiles = plan.m_tiles(m) * plan.n_tiles
+    assert 0 <= plan.counter_bytes(m) - 4 * tiles < 256
+    assert plan.workspace_bytes(m) == plan.counter_bytes(m) + 14 * 8 * 64 * 4
+    assert plan.workspace_bytes(0) == 0
+    assert LaunchPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+
+
 def test_nothing_to_reduce_needs_no_workspace() -> None:
     whole = replace(PLAN, split_k=1)
     assert [whole.workspace_bytes(m) for m in (0, 1, 100)] == [0, 0, 0]
@@ -160,6 +171,8 @@ def test_the_tensor_map_of_a_launch() -> None:
         ({"max_ctas": -1}, "max_ctas = -1 of a launch plan"),
         ({"k": -8}, "k = -8 of a launch plan"),
         ({"x_box": (64, 8)}, "must say k"),
+        ({"stream_k": True, "split_k": 1}, "needs max_ctas > 0 and split_k = 1, not 0 and 1"),
+        ({"stream_k": True, "max_ctas": 9}, "needs max_ctas > 0 and split_k = 1, not 9 and 3"),
         ({"x_box": (64, 257), "k": 64}, "64 inputs x 257 tokens"),
         ({"x_box": (32, 8), "k": 64}, "32 inputs x 8 tokens .* choose 64 inputs and 1 to 256"),
     ],
