@@ -195,7 +195,7 @@ class Mbarriers:
             f"the mbarrier at {address:#x}, phase {found.phase}, which lacks {found.pending} of "
             f"{found.expected} arrivals and {found.tx} bytes"
         )
-        warp.turned = True
+        warp.turn()
         self._sleepers.append((warp, found))
 
     def wake_all(self) -> bool:

@@ -135,6 +135,10 @@ class Warp:
         self._others.append((target, active & mask))
         self.mask = rest
 
+    def turn(self) -> None:
+        """A wait of the active lanes was in vain: lanes elsewhere, if any, run first."""
+        self.turned = bool(self._others)
+
     def exit(self, mask: Lanes | None) -> None:
         """Ends the lanes of a mask."""
         active = np.ones(LANES, dtype=np.bool_) if self.mask is None else self.mask

@@ -221,3 +221,14 @@ def test_bytes_of_a_former_mbarrier_are_free_again() -> None:
 def test_unknown_forms_are_named(text: str) -> None:
     with pytest.raises(UnsupportedPtxError, match=re.escape(text.partition(" ")[0])):
         ran(text)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_whole_warps_wait_does_not_change_who_runs_first_later(policy: str) -> None:
+    """Warp 0 waits in vain as a whole; its lanes part only afterwards, and meet at the barrier."""
+    body = f"""{init(32)} @%p1 bra ARRIVE; {waiting("AGAIN")} setp.ne.u32 %p3, %r0, 0;
+    @%p3 bra MEET; st.shared.b32 [%r2], %r0; MEET: bar.sync 1, 32; bra END;
+    ARRIVE: mov.u32 %r9, 0; SPIN: add.s32 %r9, %r9, 1; setp.lt.u32 %p4, %r9, 100; @%p4 bra SPIN;
+    mbarrier.arrive.shared.b64 _, [%r1]; END:"""
+    for seed in range(3):
+        assert ran(body, policy, seed=seed)[0].races == ()
