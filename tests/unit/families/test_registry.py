@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -26,14 +27,14 @@ TAKE_A_CONFIG: dict[str, Callable[[Family], Callable[..., Any]]] = {
 
 
 def test_every_family_is_registered_under_the_name_of_its_configs() -> None:
-    assert set(FAMILIES) >= {"mma", "wgmma"}
+    assert set(FAMILIES) >= {"mma", "wgmma", "wgmma_tma"}
     for name, family in FAMILIES.items():
         assert (family.name, family.config_type.family) == (name, name)
         assert tuple(family.knobs()) == family.config_type.knob_names()
 
 
 @pytest.mark.parametrize("method", TAKE_A_CONFIG)
-@pytest.mark.parametrize(("own", "other"), [("mma", "wgmma"), ("wgmma", "mma")])
+@pytest.mark.parametrize(("own", "other"), list(permutations(FAMILIES, 2)))
 def test_a_config_of_another_family_is_refused(method: str, own: str, other: str) -> None:
     foreign = FAMILIES[other].default_config(PROBLEM, ARCH, 64, 132)
     with pytest.raises(ConfigError, match=rf"of family '{other}', not of '{own}'"):

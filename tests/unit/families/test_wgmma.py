@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ptxgen.arch import ARCHS
-from ptxgen.families import candidates, config_from_dict, default_config, emit, violations
+from ptxgen.families import candidates, config_from_dict, emit, violations
 from ptxgen.families.wgmma import WGMMA
 from ptxgen.families.wgmma.config import WgmmaConfig
 from ptxgen.problem import Problem
@@ -109,15 +109,15 @@ def test_the_slot_in_flight_is_never_loaded_into() -> None:
             assert loaded not in {stage % stages, (stage - 1) % stages}
 
 
-@pytest.mark.parametrize("m", [33, 48, 64, 100, 256, 4096])
-def test_defaults_above_32_tokens_are_wgmma_on_sm_90a(m: int) -> None:
+@pytest.mark.parametrize("m", [17, 33, 48, 64, 100, 256, 4096])
+def test_its_default_is_legal_for_small_and_large_layers(m: int) -> None:
     for problem in (PROBLEM, Problem(48, 64, 64), Problem(57344, 8192, 128, "bf16", "int")):
-        config = default_config(problem, SM90A, m, 132)
+        config = WGMMA.default_config(problem, SM90A, m, 132)
         assert config.family == "wgmma"
         assert violations(problem, config, SM90A) == []
-        assert default_config(problem, ARCHS["sm_80"], m, 108).family == "mma"
 
 
-def test_both_families_compete_from_17_tokens_on() -> None:
-    assert {c.family for c in candidates(PROBLEM, SM90A, 16)} == {"mma"}
-    assert {c.family for c in candidates(PROBLEM, SM90A, 32)} == {"mma", "wgmma"}
+def test_it_competes_from_17_tokens_on() -> None:
+    assert list(WGMMA.candidates(PROBLEM, SM90A, 16)) == []
+    assert len(list(WGMMA.candidates(PROBLEM, SM90A, 17))) > 50
+    assert list(WGMMA.candidates(PROBLEM, ARCHS["sm_90"], 64)) == []
