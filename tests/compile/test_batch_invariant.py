@@ -20,7 +20,8 @@ from ptxgen.config import KernelConfig
 from ptxgen.families import emit, family_named
 from ptxgen.families.invariant import INVARIANT, invariant_default, is_invariant
 from ptxgen.families.wgmma.config import WgmmaConfig
-from ptxgen.interp import GlobalMemory, Launch, Schedule, load_program, run
+from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
+from ptxgen.interp import GlobalMemory, Launch, Schedule, encode_map, load_program, run
 from ptxgen.problem import Problem
 from ptxgen.reference import ProblemData, random_problem_data
 from ptxgen.weights.pack import pack
@@ -58,8 +59,9 @@ def rows_of(problem: Problem, config: KernelConfig, data: ProblemData, rows: sli
     source = emit(problem, config, ARCH)
     plan, memory = source.plan, GlobalMemory()
     space = np.zeros(max(16, plan.workspace_bytes(m)), np.uint8)
-    args = (
-        memory.allocate("x", x.view(torch.int16).numpy(), readonly=True),
+    x_at = memory.allocate("x", x.view(torch.int16).numpy(), readonly=True)
+    args: tuple[int | bytes, ...] = (
+        x_at,
         memory.allocate("packed", pack(data.weight, problem).numpy(), readonly=True),
         0,
         memory.allocate("y", np.full((m, problem.n), 0x7FFF, np.int16)),
@@ -68,6 +70,8 @@ def rows_of(problem: Problem, config: KernelConfig, data: ProblemData, rows: sli
         problem.k,
         problem.n,
     )
+    if (recipe := plan.x_map(x_at, m, problem.k)) is not None:
+        args = (*args, encode_map(recipe))
     launch = Launch(plan.grid(m), (plan.threads, 1, 1), plan.smem_bytes, args)
     program = load_program(compile_source(source).ptx, source.entry)
     run(program, launch, memory, Schedule(), None)
@@ -123,3 +127,33 @@ def test_wgmma_kernels_of_one_key_agree_whatever_their_tiles(split_k: int) -> No
     whole = rows_of(PLAIN, first, data, slice(0, 16))
     assert torch.equal(rows_of(PLAIN, second, data, slice(0, 16)), whole)
     assert torch.equal(rows_of(PLAIN, second, data, slice(5, 8)), whole[5:8])
+
+
+@pytest.mark.parametrize("split_k", [1, 2])
+def test_kernels_of_both_wgmma_families_agree_where_their_keys_do(split_k: int) -> None:
+    data = cancelling(PLAIN)
+    first = WgmmaConfig(16, 64, 1, 3, split_k, False, 1)
+    second = WgmmaTmaConfig(
+        block_m=16,
+        block_n=64,
+        warpgroups=1,
+        num_stages=3,
+        chunk=2,
+        split_k=split_k,
+        multicast=1,
+        min_ctas=1,
+        max_ctas=0,
+    )
+    assert family_named("wgmma").summation_key(PLAIN, first) == family_named(
+        "wgmma_tma"
+    ).summation_key(PLAIN, second)
+    whole = rows_of(PLAIN, first, data, slice(0, 16))
+    assert (whole != 0).float().mean() > 0.2
+    assert torch.equal(rows_of(PLAIN, second, data, slice(0, 16)), whole)
+
+
+def test_a_cluster_adds_up_as_the_workspace_does() -> None:
+    data = cancelling(PLAIN)
+    split = replace(INVARIANT, split_k=2)
+    whole = rows_of(PLAIN, split, data, slice(0, 8))
+    assert torch.equal(rows_of(PLAIN, replace(split, cluster=True), data, slice(0, 8)), whole)
