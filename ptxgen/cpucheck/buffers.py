@@ -28,6 +28,8 @@ Y_PAD = 4
 
 TILES_EACH = 3
 """Tiles that the CTAs of a persistent kernel walk in a check."""
+LEAST_STAGE = 64
+"""Least inputs of a stage of the kernels that have stream_k."""
 
 Halves = NDArray[np.uint16]
 
@@ -65,15 +67,8 @@ class Buffers:
             workspace = memory.allocate("workspace", _workspace(plan, m))
             counters = plan.counter_bytes(m)
             memory.watch("workspace", workspace, first=counters)
-            memory.watch_arrivals(
-                Arrivals(
-                    counters=workspace,
-                    partials=workspace + counters,
-                    tiles=plan.m_tiles(m) * plan.n_tiles,
-                    slices=plan.split_k,
-                    slice_bytes=4 * plan.block_m * plan.block_n,
-                )
-            )
+            if not plan.stream_k:  # whose partial tiles are not in the order of the tiles
+                memory.watch_arrivals(_arrivals(plan, m, workspace))
         ldx = problem.k + X_PAD
         args: tuple[int | bytes, ...] = (x, weights, bias, y, workspace, m, ldx, problem.n + Y_PAD)
         if (recipe := plan.x_map(x, m, ldx)) is not None:
@@ -128,11 +123,19 @@ def crowded(plan: LaunchPlan, m: int) -> LaunchPlan:
     """The plan with so few CTAs that a persistent kernel's walk three tiles each, or the rest.
 
     A small problem would otherwise give each CTA one tile, and the way to the next go unchecked.
+    With stream_k an even batch runs on so many CTAs that some tiles are left over to be shared, an
+    odd one on more CTAs than there are stages to share.
     """
     if not plan.max_ctas:
         return plan
     tiles = plan.m_tiles(m) * plan.n_tiles
-    return replace(plan, max_ctas=min(plan.max_ctas, -(-tiles // TILES_EACH) * plan.split_k))
+    if not plan.stream_k:
+        ctas = -(-tiles // TILES_EACH) * plan.split_k
+    elif m % 2:
+        ctas = tiles * -(-plan.k // LEAST_STAGE) + 1
+    else:
+        ctas = next(count for count in range(2, tiles + 2) if tiles % count)
+    return replace(plan, max_ctas=min(plan.max_ctas, ctas))
 
 
 def packed_weights(case: Case, data: ProblemData) -> Tensor:
@@ -151,6 +154,17 @@ def _rows(values: Halves, pad: int) -> Halves:
     padded = np.pad(values, ((0, 0), (0, pad)), constant_values=POISON).reshape(-1)
     ended: Halves = padded[: padded.size - pad]
     return ended
+
+
+def _arrivals(plan: LaunchPlan, m: int, workspace: int) -> Arrivals:
+    """What is watched in the workspace of split K."""
+    return Arrivals(
+        counters=workspace,
+        partials=workspace + plan.counter_bytes(m),
+        tiles=plan.m_tiles(m) * plan.n_tiles,
+        slices=plan.split_k,
+        slice_bytes=4 * plan.block_m * plan.block_n,
+    )
 
 
 def _workspace(plan: LaunchPlan, m: int) -> NDArray[np.uint8]:

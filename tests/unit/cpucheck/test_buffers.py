@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ptxgen.arch import ARCHS
@@ -53,6 +55,20 @@ def test_persistent_ctas_walk_up_to_three_tiles(m: int, max_ctas: int, split_k: 
     assert x <= made.grid(m)[0], "never more than the plan allows"
     if max_ctas >= tiles * split_k:
         assert x == -(-tiles // 3)
+
+
+@pytest.mark.parametrize("m", [1, 2, 16, 17, 40, 100, 101])
+def test_stream_k_runs_with_tiles_to_share_and_with_more_ctas_than_stages(m: int) -> None:
+    made = replace(plan(max_ctas=10_000), stream_k=True)
+    ctas, *rest = crowded(made, m).grid(m)
+    tiles = made.m_tiles(m) * made.n_tiles
+    assert rest == [1, 1]
+    assert tiles % ctas, "some are left over"
+    if m % 2:
+        assert ctas > tiles * -(-PROBLEM.k // 128)
+    else:
+        assert ctas == min(count for count in range(2, 1000) if tiles % count)
+    assert crowded(replace(made, max_ctas=3), m).grid(m)[0] <= 3
 
 
 def test_other_grids_are_the_plans() -> None:
