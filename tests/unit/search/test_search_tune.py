@@ -287,6 +287,16 @@ def test_the_default_is_measured_however_small_the_budget(
     assert task.cublas_us == 20.0
 
 
+def test_out_of_time_what_waits_compiled_is_given_up(
+    store: Store, make_job: MakeJob, evaluated: Callable[[], list[str]]
+) -> None:
+    """Each one takes longer than the budget, and eight kernels are compiled meanwhile."""
+    job = make_job({"seconds": 1.2}, budget=Budget(seconds=1.0), compile_workers=4)
+    tune(job, store)
+    assert BASE.key() in screened(evaluated())  # always, be it compiled first or last
+    assert len(screened(evaluated())) <= 2
+
+
 def test_a_gpu_that_dies_ends_the_run_and_blames_nobody(
     store: Store, make_job: MakeJob, tmp_path: Path
 ) -> None:
