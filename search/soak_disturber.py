@@ -20,6 +20,10 @@ MAX_LOCK_S = 4.0
 POLL_S = 0.2
 """How soon a stop is noticed."""
 
+AT_WORK = 0.75
+"""Share of the disturbances that wait until the run has tried something; the others may hit its
+start, which takes most of the time where processes start slowly."""
+
 
 def ended(process: subprocess.Popen[bytes], seconds: float, stop: Event) -> bool:
     """Waits for a process, at most so long and until a stop. Returns whether it has ended."""
@@ -42,18 +46,21 @@ class Disturber:
         database: the tuner's.
         rng: of every random choice.
         log: where a disturbance is noted before it happens.
+        notes: what the tuner writes into with every trial.
         pause_s: between two of them, at most.
     """
 
     database: Path
     rng: random.Random
     log: FaultLog
+    notes: Path
     pause_s: float
 
     def disturb(self, process: subprocess.Popen[bytes], waiting: list[str], stop: Event) -> None:
         """Until the tuner is dead or has ended, nothing is left to do, or a stop."""
+        before = self._noted_bytes()
         while waiting:
-            if ended(process, self.rng.uniform(0.05, self.pause_s), stop) or stop.is_set():
+            if not self._moment(process, before, stop):
                 return
             what = waiting.pop()
             if what == PARENT_KILL:
@@ -63,6 +70,18 @@ class Disturber:
             done = self._kill_child(process.pid) if what == CHILD_KILL else self._lock(what, stop)
             if not done:
                 waiting.insert(0, what)
+
+    def _moment(self, process: subprocess.Popen[bytes], before: int, stop: Event) -> bool:
+        """Waits for a moment to disturb; False where the tuner ends, or a stop comes, first."""
+        if self.rng.random() < AT_WORK:
+            while self._noted_bytes() == before:
+                if ended(process, POLL_S, stop) or stop.is_set():
+                    return False
+        pause_s = self.rng.uniform(0.05, self.pause_s)
+        return not ended(process, pause_s, stop) and not stop.is_set()
+
+    def _noted_bytes(self) -> int:
+        return self.notes.stat().st_size if self.notes.exists() else 0
 
     def _kill_child(self, parent: int) -> bool:
         """Kills a child of the tuner; False where there is none yet."""

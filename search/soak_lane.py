@@ -116,8 +116,13 @@ class LaneRunner:
         rng = random.Random(self.spec.seed)  # noqa: S311 (no secret)
         waiting = self.lane.disturbances.names()
         rng.shuffle(waiting)
-        log = FaultLog(path.parent / "faults.log")
-        disturber = Disturber(self.spec.database, rng, log, self.lane.disturbances.pause_s)
+        disturber = Disturber(
+            self.spec.database,
+            rng,
+            FaultLog(path.parent / "faults.log"),
+            path.parent / "notes.log",
+            self.lane.disturbances.pause_s,
+        )
         while self.calm < CALM_PASSES and not self.stop.is_set():
             self.runs += 1
             if self.runs > MAX_RUNS:

@@ -117,7 +117,7 @@ def disturbances_for(faults: int, *, kernels: bool = False) -> Disturbances:
     """How much of a soak comes from outside; on a GPU less, since a restart takes seconds there."""
     if kernels:
         few = min(8, math.ceil(faults / 100))
-        return Disturbances(few, few, few, pause_s=8.0)
+        return Disturbances(few, few, few, pause_s=4.0)
     return Disturbances(faults // 50, faults // 50, faults // 100)
 
 

@@ -15,7 +15,7 @@ from ptxgen.arch import arch_named
 from ptxgen.config import KernelConfig
 from ptxgen.outcome import Status
 from ptxgen.problem import Problem
-from search.fake_parts import DEVICE, SoakFamily, soak_time_us
+from search.fake_parts import DEVICE, FaultLog, SoakFamily, soak_time_us
 from search.faults import KERNEL_FAULTS, PROCESS_FAULTS, TRANSIENT, Fault, FaultPlan
 from search.gpu_faults import EDITS
 from search.soak import SoakReport, soak
@@ -249,6 +249,11 @@ def test_only_what_met_its_fault_counts_as_injected(fault: Fault) -> None:
 # ---- lanes, and an end before the end -----------------------------------------------------------
 
 
+def logged(folder: Path, lanes: int) -> Counter[str]:
+    logs = (FaultLog(folder / f"lane-{number + 1}" / "faults.log") for number in range(lanes))
+    return Counter(line for log in logs for line in log.lines())
+
+
 def test_lanes_at_once_are_one_report(tmp_path: Path) -> None:
     told: list[str] = []
     report = soak(plan_soak(tmp_path, 24, lanes=3, seed=2), 24, told.append)
@@ -256,32 +261,20 @@ def test_lanes_at_once_are_one_report(tmp_path: Path) -> None:
     assert report.lanes == 3
     assert report.runs == 9
     assert report.workers >= 9
-    lines = [
-        line
-        for number in (1, 2, 3)
-        for line in (tmp_path / f"lane-{number}" / "faults.log").read_text().splitlines()
-    ]
-    assert report.faults == Counter(lines)
+    assert report.faults == logged(tmp_path, 3)
     assert report.total >= 24
     assert all("of 24 faults" in line for line in told)
 
 
 def test_at_its_limit_it_says_what_it_had_and_fails(tmp_path: Path) -> None:
-    lanes = plan_soak(tmp_path, 300, lanes=2)
-    report = soak(lanes, 300, seconds=4.0)
-    assert 4 <= report.seconds < 20
-    assert "limit of 4 s" in report.stopped
+    report = soak(plan_soak(tmp_path, 300, lanes=2), 300, seconds=6.0)
+    assert 6 <= report.seconds < 40
+    assert "limit of 6 s" in report.stopped
     assert report.clean, report  # what was done until then is in order
     assert not report.passed
     assert report.stray == ()
     assert "forgotten" not in report.audit.problems
-    assert report.faults == sum(
-        (
-            Counter((tmp_path / f"lane-{n}" / "faults.log").read_text().split("\n")[:-1])
-            for n in (1, 2)
-        ),
-        Counter(),
-    )
+    assert report.faults == logged(tmp_path, 2)
 
 
 def test_a_tuner_that_fails_undisturbed_ends_its_lane_in_words(tmp_path: Path) -> None:
