@@ -73,13 +73,14 @@ def ld_cluster_v4() -> Instruction:
     )
 
 
-def st_cluster_v4() -> Instruction:
-    """Four FP32 values to a 16-byte aligned cluster address."""
+def st_async_v4() -> Instruction:
+    """Four FP32 values to a 16-byte aligned cluster address, counted on an mbarrier of that CTA."""
     return Instruction(
-        "void st_cluster_v4(u32 dst, float a, float b, float c, float d)",
-        "st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};",
-        "Data Movement and Conversion Instructions: st",
-        inputs=('"r"(dst)', '"f"(a)', '"f"(b)', '"f"(c)', '"f"(d)'),
+        "void st_async_v4(u32 dst, float a, float b, float c, float d, u32 barrier)",
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+        "[%0], {%1, %2, %3, %4}, [%5];",
+        "Data Movement and Conversion Instructions: st.async",
+        inputs=('"r"(dst)', '"f"(a)', '"f"(b)', '"f"(c)', '"f"(d)', '"r"(barrier)'),
         min_capability=_SM90,
         volatile=True,
         memory=True,

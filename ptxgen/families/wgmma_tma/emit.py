@@ -84,7 +84,7 @@ def _instructions(shape: TmaShape, arch: ArchSpec) -> list[Instruction]:
         mbarrier.mbarrier_init(),
         mbarrier.fence_mbarrier_init(),
         tensor.prefetch_tensor_map(),
-        *([cluster.cluster_arrive(), cluster.cluster_wait()] if shape.cluster > 1 else []),
+        *([cluster.cluster_arrive_relaxed(), cluster.cluster_wait()] if shape.cluster > 1 else []),
         *producer.instructions(shape),
         *dequant.instructions(shape, arch),
         *consumer.instructions(shape),
@@ -137,7 +137,9 @@ def _constants(shape: TmaShape, code: str) -> str:
         ("STAGE_BYTES", shape.stage_bytes, "of a slot"),
         ("EXCHANGE_OFFSET", shape.exchange_offset, "sums from the other CTAs of the cluster"),
         ("BARRIER_OFFSET", shape.barrier_offset, "mbarriers"),
-        ("ARRIVED_OFFSET", shape.arrived_offset, "how many CTAs of a tile were before this one"),
+        ("ARRIVED_OFFSET", shape.extra_offset, "how many CTAs of a tile were before this one"),
+        ("RECEIVED_OFFSET", shape.extra_offset, "mbarrier of the other CTAs' sums"),
+        ("RECEIVED_BYTES", shape.exchange_bytes, "of them"),
     ]
     if groups:
         rows += [
@@ -181,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
       mbarrier_init(full + slot * 8, 1);
       mbarrier_init(empty + slot * 8, CONSUMER_WARPS{" * MULTICAST" if config.multicast > 1 else ""});
     }}
-    fence_mbarrier_init();
+{_expect_sums(shape)}    fence_mbarrier_init();
     prefetch_tensor_map((u64)&x_map);
   }}
 {_synchronise(shape)}
@@ -207,12 +209,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
 def _synchronise(shape: TmaShape) -> str:
     if shape.cluster == 1:
         return "  __syncthreads();"
-    return "  cluster_arrive();\n  cluster_wait();  // the mbarriers of all CTAs of the cluster are ready"
+    return (
+        "  cluster_arrive_relaxed();\n"
+        "  cluster_wait();  // the mbarriers of all CTAs of the cluster are ready"
+    )
+
+
+def _expect_sums(shape: TmaShape) -> str:
+    if shape.config.split_k == 1:
+        return ""
+    return """\
+    mbarrier_init(smem_base + RECEIVED_OFFSET, 1);
+    mbarrier_arrive_expect_tx(smem_base + RECEIVED_OFFSET, RECEIVED_BYTES);
+"""
 
 
 def _leave(shape: TmaShape) -> str:
     """Shared memory of a CTA must not go while another may still arrive on its mbarriers."""
-    return "" if shape.config.multicast == 1 else "  cluster_arrive();\n  cluster_wait();\n"
+    return "" if shape.config.multicast == 1 else "  cluster_arrive_relaxed();\n  cluster_wait();\n"
 
 
 def _share(shape: TmaShape) -> str:

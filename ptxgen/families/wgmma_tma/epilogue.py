@@ -26,7 +26,7 @@ def instructions(shape: TmaShape) -> list[Instruction]:
     if shape.config.split_k > 1:
         used += [
             cluster.map_to_cta(),
-            cluster.st_cluster_v4(),
+            cluster.st_async_v4(),
             shared.ld_shared_float4(),
         ]
     if shape.config.stream_k:
@@ -172,14 +172,14 @@ def _exchange(shape: TmaShape) -> str:
     for (u32 owner = 0; owner < SPLIT_K; ++owner) {
       if (owner == rank) continue;
       const u32 to = map_to_cta(exchange + (rank < owner ? rank : rank - 1) * PART_BYTES, CTA_OF_OWNER);
+      const u32 counted = map_to_cta(smem_base + RECEIVED_OFFSET, CTA_OF_OWNER);
 #pragma unroll
       for (int i = 0; i < ROW_BLOCKS * OWNED_TILES; ++i) {
         const float (&v)[4] = acc[i / OWNED_TILES][owner * OWNED_TILES + i % OWNED_TILES];
-        st_cluster_v4(to + i * (CONSUMERS * 16), v[0], v[1], v[2], v[3]);
+        st_async_v4(to + i * (CONSUMERS * 16), v[0], v[1], v[2], v[3], counted);
       }
     }
-    cluster_arrive();
-    cluster_wait();
+    mbarrier_wait(smem_base + RECEIVED_OFFSET, 0);  // all parts for this CTA are here
 #pragma unroll
     for (int i = 0; i < ROW_BLOCKS * OWNED_TILES; ++i) {
       float4 own, sum;

@@ -141,12 +141,13 @@ class TmaShape:
 
     @property
     def smem_bytes(self) -> int:
-        arrived = 16 if self.config.stream_k else 0
-        return self.barrier_offset + 16 * self.config.num_stages + arrived
+        extra = 16 if self.config.stream_k or self.config.split_k > 1 else 0
+        return self.barrier_offset + 16 * self.config.num_stages + extra
 
     @property
-    def arrived_offset(self) -> int:
-        """Where one thread tells the others how many CTAs were before it (stream_k)."""
+    def extra_offset(self) -> int:
+        """Where one thread tells the others how many CTAs were before it (stream_k), or the mbarrier
+        that counts what the other CTAs of the cluster send (split_k)."""
         return self.barrier_offset + 16 * self.config.num_stages
 
     @property
