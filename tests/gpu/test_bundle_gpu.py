@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from ptxgen.arch import arch_of_capability
+from ptxgen.arch import ArchSpec, arch_of_capability
 from ptxgen.bundle.load import BundleKernel, load
 from ptxgen.bundle.manifest import DeviceInfo, ToolchainInfo
 from ptxgen.bundle.write import BucketSpec, BundleSpec, write_bundle
 from ptxgen.compile import compile_source
-from ptxgen.families import default_config, emit
+from ptxgen.config import KernelConfig
+from ptxgen.families import default_config, emit, violations
+from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
 from ptxgen.problem import Problem
 from ptxgen.reference import random_problem_data
 from ptxgen.weights.pack import pack
@@ -25,7 +27,20 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 
-M_MAXES = (1, 16, 64)
+M_MAXES = (1, 16, 64, 128)
+
+STREAM_K = WgmmaTmaConfig(
+    block_m=64,
+    block_n=128,
+    warpgroups=2,
+    num_stages=3,
+    chunk=2,
+    split_k=1,
+    multicast=1,
+    min_ctas=1,
+    max_ctas=132,
+    stream_k=True,
+)
 PROBLEMS = [
     Problem(n=1024, k=1024, group_size=128),
     Problem(n=520, k=1056, group_size=32, dtype="bf16", zero="int", bias=True),
@@ -33,12 +48,19 @@ PROBLEMS = [
 ]
 
 
+def config_for(problem: Problem, arch: ArchSpec, m_max: int, num_sms: int) -> KernelConfig:
+    """The default, but for the largest bucket one that shares tiles through a workspace."""
+    if m_max == max(M_MAXES) and not violations(problem, STREAM_K, arch):
+        return STREAM_K
+    return default_config(problem, arch, m_max, num_sms)
+
+
 def exported(folder: Path, problem: Problem) -> Path:
     properties = torch.cuda.get_device_properties(0)
     arch = arch_of_capability(properties.major, properties.minor)
     buckets, nvrtc = [], ""
     for m_max in M_MAXES:
-        config = default_config(problem, arch, m_max, properties.multi_processor_count)
+        config = config_for(problem, arch, m_max, properties.multi_processor_count)
         source = emit(problem, config, arch)
         kernel = compile_source(source)
         nvrtc = kernel.nvrtc
