@@ -10,7 +10,6 @@ from ptxgen.families.wgmma_tma.shape import TmaShape
 from ptxgen.problem import Problem
 
 MAX_CLUSTER = 8
-MAX_GRID_Y = 65535
 
 
 def violations(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> list[str]:
@@ -62,8 +61,6 @@ def _split_violations(shape: TmaShape) -> Iterator[str]:
             f"block_m = {config.block_m} does not give each of multicast = {config.multicast} CTAs "
             "whole rows of 8 tokens to copy"
         )
-    if shape.n_tiles > MAX_GRID_Y:
-        yield f"{shape.n_tiles} tiles along N are more than the grid's {MAX_GRID_Y}"
 
 
 def _resource_violations(shape: TmaShape, arch: ArchSpec) -> Iterator[str]:
@@ -73,7 +70,7 @@ def _resource_violations(shape: TmaShape, arch: ArchSpec) -> Iterator[str]:
             f"{shape.smem_bytes} bytes of shared memory are more than the {arch.smem_per_cta} "
             f"that a CTA may have on {arch.name}"
         )
-    if config.min_ctas * (shape.smem_bytes + RESERVED_SMEM_BYTES) > arch.smem_per_sm:
+    elif config.min_ctas * (shape.smem_bytes + RESERVED_SMEM_BYTES) > arch.smem_per_sm:
         yield (
             f"min_ctas = {config.min_ctas} CTAs of {shape.smem_bytes} bytes do not fit into the "
             f"{arch.smem_per_sm} bytes of shared memory of an SM"

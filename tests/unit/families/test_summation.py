@@ -13,10 +13,13 @@ from ptxgen.families.mma import MMA
 from ptxgen.families.mma.config import MmaConfig
 from ptxgen.families.wgmma import WGMMA
 from ptxgen.families.wgmma.config import WgmmaConfig
+from ptxgen.families.wgmma_tma import WGMMA_TMA
+from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
 from ptxgen.problem import Problem
 
 BASE = MmaConfig(8, 8, 32, 32, 512, 4, 3, 1, "accumulators", False, 1)
 WGMMA_BASE = WgmmaConfig(64, 128, 1, 4, 1, False, 1)
+TMA_BASE = WgmmaTmaConfig(64, 128, 1, 4, 2, 1, 1, 1, 0)
 PROBLEMS = (Problem(64, 1024), Problem(64, 1152, 64, "bf16", "int"), Problem(64, 640, 640))
 
 Order = tuple[tuple[int, ...], ...]
@@ -130,6 +133,25 @@ def test_a_single_sum_does_not_see_how_much_a_stage_holds() -> None:
     for block_k in (128, 256, 512, 1024):
         key = MMA.summation_key(PROBLEMS[0], replace(one, block_k=block_k))
         assert key == MMA.summation_key(PROBLEMS[0], one)
+
+
+def test_wgmma_tma_has_the_orders_of_wgmma_and_stream_k_one_for_each_config() -> None:
+    problem = PROBLEMS[0]
+    for split_k, multicast, block_m, chunk in product((1, 2, 4, 8), (1, 2), (16, 64), (1, 4)):
+        config = replace(
+            TMA_BASE, split_k=split_k, multicast=multicast, block_m=block_m, chunk=chunk
+        )
+        wgmma = replace(WGMMA_BASE, split_k=split_k)
+        assert WGMMA_TMA.summation_key(problem, config) == WGMMA.summation_key(problem, wgmma)
+    whole = {WGMMA_TMA.summation_key(problem, replace(TMA_BASE, max_ctas=n)) for n in (0, 114, 132)}
+    assert whole == {WGMMA.summation_key(problem, WGMMA_BASE)}
+    shared = {
+        WGMMA_TMA.summation_key(
+            problem, replace(TMA_BASE, max_ctas=max_ctas, block_m=block_m, stream_k=True)
+        )
+        for max_ctas, block_m in product((114, 132), (16, 64))
+    }
+    assert len(shared - whole) == 4
 
 
 def test_wgmma_kernels_differ_only_by_the_split() -> None:

@@ -1,0 +1,551 @@
+// ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
+// problem: n4096-k4096-g128-fp16-int-bias
+// config:  wgmma_tma(block_m=128,block_n=256,warpgroups=2,num_stages=4,chunk=2,split_k=1,multicast=1,min_ctas=1,max_ctas=132,raster=8)
+// target:  sm_90a; packed layout version 1
+//
+// Weights are the m64 register operand of wgmma, tokens its n dimension, read from shared memory. One
+// thread of the last warp fills a ring of 4 slots by TMA; the other warps multiply.
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+enum : int { N = 4096 };  // output features
+enum : int { BLOCK_M = 128 };  // tokens of a tile
+enum : int { BLOCK_N = 256 };  // output features of a tile
+enum : int { BLOCK_K = 128 };  // inputs of a stage
+enum : int { THREADS = 384 };
+enum : int { CONSUMERS = 256 };  // threads that multiply
+enum : int { CONSUMER_WARPS = 8 };  // the next warp is the producer
+enum : int { STAGES = 4 };  // slots of the ring
+enum : int { CHUNK = 2 };  // k16 steps that are dequantized at once
+enum : int { CHUNKS = 4 };  // of a stage
+enum : int { N_TILES = 16 };  // tiles along N
+enum : int { TILE_STRIPS = 4 };  // 64-feature strips of a tile
+enum : int { ROW_BLOCKS = 2 };  // of them, of a warpgroup: m64 operands
+enum : int { TOKEN_TILES = 16 };  // n8 tiles of a tile
+enum : int { K_BLOCKS = 32 };  // 128-input blocks of a strip
+enum : int { WEIGHT_BYTES = 4096 };  // weights of a block; scales and zero points follow
+enum : int { BLOCK_BYTES = 4256 };  // of a block
+enum : int { X_SLAB_BYTES = 16384 };  // activations of 64 inputs
+enum : int { WEIGHTS_OFFSET = 32768 };  // packed blocks in a slot
+enum : int { COPIED_BYTES = 49792 };  // of a slot that is full
+enum : int { STAGE_BYTES = 50176 };  // of a slot
+enum : int { BARRIER_OFFSET = 200704 };  // mbarriers
+enum : int { GROUPS_PER_BLOCK = 1 };  // quantization groups of a block
+enum : int { GROUP_STEPS = 8 };  // k16 steps of a group
+enum : int { BLOCK_SCALE_BYTES = 128 };  // scales of a block
+
+// PTX ISA: Miscellaneous Instructions: setmaxnreg
+__device__ __forceinline__ void set_registers_down_40() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Miscellaneous Instructions: setmaxnreg
+__device__ __forceinline__ void set_registers_up_232() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cvta
+__device__ __forceinline__ u32 shared_address(const void* p) {
+  u32 a;
+  asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }"
+      : "=r"(a)
+      : "l"(p));
+  return a;
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.init
+__device__ __forceinline__ void mbarrier_init(u32 barrier, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+      :
+      : "r"(barrier), "r"(count)
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: membar, fence
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: prefetch, prefetchu
+__device__ __forceinline__ void prefetch_tensor_map(u64 map_address) {
+  asm volatile("prefetch.tensormap [%0];"
+      :
+      : "l"(map_address)
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.test_wait, mbarrier.try_wait
+__device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
+  asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }"
+      :
+      : "r"(barrier), "r"(parity)
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.arrive
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+      :
+      : "r"(barrier), "r"(bytes)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk.tensor
+__device__ __forceinline__ void tensor_copy_2d(u32 dst, u64 map_address, int c0, int c1, u32 barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+      :
+      : "r"(dst), "l"(map_address), "r"(c0), "r"(c1), "r"(barrier)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk
+__device__ __forceinline__ void bulk_copy(u32 dst, const void* src, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+      :
+      : "r"(dst), "l"(src), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_low(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x000f000f, 0x64006400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_high(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x00f000f0, 0x54005400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// PTX ISA: Half Precision Floating-Point: sub, fma
+__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
+  u32 d;
+  asm("sub.rn.f16x2 %0, %1, %2;"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
+}
+
+// PTX ISA: Half Precision Floating-Point: mul, fma
+__device__ __forceinline__ u32 mul2(u32 a, u32 b) {
+  u32 d;
+  asm("mul.rn.f16x2 %0, %1, %2;"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: prmt
+__device__ __forceinline__ u32 low_half_twice(u32 value) {
+  u32 d;
+  asm("prmt.b32 %0, %1, 0, 0x1010;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: prmt
+__device__ __forceinline__ u32 high_half_twice(u32 value) {
+  u32 d;
+  asm("prmt.b32 %0, %1, 0, 0x3232;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(src)
+      : "memory");
+}
+
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async
+__device__ __forceinline__ void wgmma_m64n128k16(float (&d)[16][4], const u32 (&a)[4], u32 b) {
+  asm volatile("{ .reg .b64 descriptor; mov.b64 descriptor, {%68, 0x40000040}; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, descriptor, 1, 1, 1, 0; }"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]), "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: shfl.sync
+__device__ __forceinline__ u32 warp_uniform(u32 value) {
+  u32 d;
+  asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.commit_group
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
+__device__ __forceinline__ void wgmma_wait_1() {
+  asm volatile("wgmma.wait_group.sync.aligned 1;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
+__device__ __forceinline__ void wgmma_wait_0() {
+  asm volatile("wgmma.wait_group.sync.aligned 0;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.arrive
+__device__ __forceinline__ void mbarrier_arrive_if(u32 barrier, u32 yes) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p mbarrier.arrive.shared::cta.b64 _, [%0]; }"
+      :
+      : "r"(barrier), "r"(yes)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_shared_u32(u32 src) {
+  u32 d;
+  asm volatile("ld.shared.b32 %0, [%1];"
+      : "=r"(d)
+      : "r"(src)
+      : "memory");
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_shared_u8(u32 src) {
+  u32 d;
+  asm volatile("ld.shared.u8 %0, [%1];"
+      : "=r"(d)
+      : "r"(src)
+      : "memory");
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
+  u32 d;
+  asm("cvt.rn.f16x2.f32 %0, %2, %1;"
+      : "=r"(d)
+      : "f"(lo), "f"(hi));
+  return d;
+}
+
+// PTX ISA: Warp-Level Matrix Instructions: movmatrix
+__device__ __forceinline__ u32 transpose_8x8(u32 a) {
+  u32 d;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
+      : "=r"(d)
+      : "r"(a));
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: st
+__device__ __forceinline__ void st_global_u32(void* dst, u32 a) {
+  asm volatile("st.global.b32 [%0], %1;"
+      :
+      : "l"(dst), "r"(a)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_global_nc_u32(const void* src) {
+  u32 d;
+  asm("ld.global.nc.b32 %0, [%1];"
+      : "=r"(d)
+      : "l"(src));
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(lo), "=f"(hi)
+      : "r"(value));
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_global_nc_u16(const void* src) {
+  u32 d;
+  asm("{ .reg .u16 h; ld.global.nc.u16 h, [%1]; cvt.u32.u16 %0, h; }"
+      : "=r"(d)
+      : "l"(src));
+  return d;
+}
+
+// Eight nibbles of `word` to the A fragment of mma.m16n8k16, as q - zero, bit-exact.
+// zero_0 and zero_8 hold magic + zero point of features g and g + 8, twice each.
+__device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u32 zero_8) {
+  a[0] = sub2(pick_low(word), zero_0);
+  a[1] = sub2(pick_high(word), zero_8);
+  word >>= 8;
+  a[2] = sub2(pick_low(word), zero_0);
+  a[3] = sub2(pick_high(word), zero_8);
+}
+
+// Pins a register in the compiler's eyes: it is not given away before this point.
+__device__ __forceinline__ void keep_alive(u32& value) { asm volatile("" : "+r"(value)::"memory"); }
+__device__ __forceinline__ void keep_alive(float& value) { asm volatile("" : "+f"(value)::"memory"); }
+
+struct alignas(64) TensorMap { u64 opaque[16]; };
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
+              const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
+              int m, long long ldx, long long ldy, const __grid_constant__ TensorMap x_map) {
+  extern __shared__ __align__(1024) u8 smem[];
+  const u8* packed = (const u8*)packed_arg;
+  const u8* bias = (const u8*)bias_arg;
+
+  u8* y = (u8*)y_arg;
+  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+  const u32 smem_base = shared_address(smem);
+  const u32 full = smem_base + BARRIER_OFFSET, empty = full + STAGES * 8;  // an mbarrier a slot
+  launch_dependents();
+
+  if (tid == 0) {
+    for (int slot = 0; slot < STAGES; ++slot) {
+      mbarrier_init(full + slot * 8, 1);
+      mbarrier_init(empty + slot * 8, CONSUMER_WARPS);
+    }
+    fence_mbarrier_init();
+    prefetch_tensor_map((u64)&x_map);
+  }
+  __syncthreads();
+  // ---- this CTA's share ---------------------------------------------------------------------------
+  const int m_tiles = (m + BLOCK_M - 1) / BLOCK_M, tiles = m_tiles * N_TILES;
+  const int tile_step = gridDim.x * gridDim.y;
+  int tile = (int)(blockIdx.x + gridDim.x * blockIdx.y) - tile_step;
+  auto next_part = [&] { tile += tile_step; return tile < tiles; };
+  constexpr int first_stage = 0, num_stages = K_BLOCKS;
+  auto find_tile = [&](int index, int& m_first, int& n_tile) {
+    const int first_row = index / (8 * N_TILES) * 8;  // 8 tiles along M go together
+    const int rows = min(8, m_tiles - first_row), in_group = index - first_row * N_TILES;
+    m_first = (first_row + in_group % rows) * BLOCK_M;
+    n_tile = in_group / rows;
+  };
+
+  // ---- the producer -------------------------------------------------------------------------------
+  auto load_weights = [&](int n_tile, int stage, u32 slot) {
+    mbarrier_arrive_expect_tx(full + slot * 8, COPIED_BYTES);
+#pragma unroll
+    for (int strip = 0; strip < TILE_STRIPS; ++strip)
+      bulk_copy(smem_base + slot * STAGE_BYTES + WEIGHTS_OFFSET + strip * BLOCK_BYTES,
+                packed + ((u64)(n_tile * TILE_STRIPS + strip) * K_BLOCKS + first_stage + stage) * BLOCK_BYTES,
+                BLOCK_BYTES, full + slot * 8);
+  };
+  auto load_x = [&](int m_first, int stage, u32 slot) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      tensor_copy_2d(smem_base + slot * STAGE_BYTES + half * X_SLAB_BYTES, (u64)&x_map,
+                     (first_stage + stage) * BLOCK_K + half * 64, m_first, full + slot * 8);
+  };
+  if (warp >= CONSUMER_WARPS) {
+    set_registers_down_40();
+    if (tid == CONSUMERS) {
+      u32 slot = 0, parity = 0;
+      int m_first, n_tile;
+      bool more = next_part();
+      if (more) {
+        find_tile(tile, m_first, n_tile);
+        const int ahead = min(num_stages, STAGES);
+        for (int stage = 0; stage < ahead; ++stage) load_weights(n_tile, stage, stage);
+        wait_for_previous();  // x belongs to the previous kernel until here
+        for (int stage = 0; stage < ahead; ++stage) load_x(m_first, stage, stage);
+        if (ahead == STAGES) parity = 1; else slot = ahead;
+        for (int stage = ahead; more; stage = 0) {
+          for (; stage < num_stages; ++stage) {
+            mbarrier_wait(empty + slot * 8, parity ^ 1);
+            load_weights(n_tile, stage, slot);
+            load_x(m_first, stage, slot);
+            if (++slot == STAGES) slot = 0, parity ^= 1;
+          }
+          more = next_part();
+          find_tile(tile, m_first, n_tile);
+        }
+      }
+    }
+    return;
+  }
+
+  // ---- operands of wgmma ------------------------------------------------------------
+  // Descriptor of 8-row atoms of 128 swizzled bytes, 1024 bytes from one to the next
+  // (PTX ISA, "Matrix Descriptor Format"); the address is in units of 16 bytes.
+  // Its high half is the same everywhere: swizzle and distance.
+  const u32 x_descriptor = (1u << 16) | (smem_base >> 4);
+  const u32 blocks_smem = smem_base + WEIGHTS_OFFSET + warp / 4 * (ROW_BLOCKS * BLOCK_BYTES);
+  const u32 weights_smem = blocks_smem + warp % 4 * 1024 + lane * 16;
+  u32 words[ROW_BLOCKS][2][4];               // the packed words of a stage
+  u32 a[2][CHUNK][ROW_BLOCKS][4] = {};       // fragments of two chunks, in turns
+  const u32 scale_smem = blocks_smem + WEIGHT_BYTES + warp % 4 * (GROUPS_PER_BLOCK * 32) + lane / 4 * 4;
+  u32 scales[ROW_BLOCKS][GROUPS_PER_BLOCK];  // of features g and g + 8
+  const u32 zero_smem = blocks_smem + WEIGHT_BYTES + BLOCK_SCALE_BYTES + warp % 4 * (GROUPS_PER_BLOCK * 8) + lane / 4;
+  u32 zeros[ROW_BLOCKS][GROUPS_PER_BLOCK];
+  u32 scale_0[ROW_BLOCKS], scale_8[ROW_BLOCKS];
+  auto fetch = [&](u32 slot) {
+#pragma unroll
+    for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+      const u32 block = slot * STAGE_BYTES + rb * BLOCK_BYTES;
+      ld_shared_v4(words[rb][0], weights_smem + block);
+      ld_shared_v4(words[rb][1], weights_smem + block + 512);
+#pragma unroll
+      for (int group = 0; group < GROUPS_PER_BLOCK; ++group) {
+        scales[rb][group] = ld_shared_u32(scale_smem + block + group * 32);
+        zeros[rb][group] = ld_shared_u8(zero_smem + block + group * 8);
+      }
+    }
+  };
+  auto release = [&](u32 slot, bool yes) {
+    __syncwarp();
+    mbarrier_arrive_if(empty + slot * 8, yes && lane == 0);
+  };
+  u32 zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];
+
+  // ---- the consumers ------------------------------------------------------------------------------
+  set_registers_up_232();
+  wait_for_previous();  // y belongs to the previous kernel until here
+  u32 slot = 0, parity = 0;
+  while (next_part()) {
+    int m_first, n_tile;
+    find_tile(tile, m_first, n_tile);
+    float acc[ROW_BLOCKS][TOKEN_TILES][4] = {};
+    // The zeros of the accumulators are written before the first wgmma_fence, not moved behind it.
+#pragma unroll
+    for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
+      keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);
+    mbarrier_wait(full + slot * 8, parity);
+    fetch(slot);
+    for (int stage = 0; stage < num_stages; ++stage) {
+      const u32 x_slot = warp_uniform(x_descriptor + slot * (STAGE_BYTES / 16));
+      const u32 used_slot = slot;
+      if (++slot == STAGES) slot = 0, parity ^= 1;
+#pragma unroll
+      for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+#pragma unroll
+        for (int s = 0; s < CHUNK; ++s) {
+          const int step = chunk * CHUNK + s;
+          if (step % GROUP_STEPS == 0) {  // a new group
+#pragma unroll
+            for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+              scale_0[rb] = low_half_twice(scales[rb][step / GROUP_STEPS]);
+              scale_8[rb] = high_half_twice(scales[rb][step / GROUP_STEPS]);
+              zero_0[rb] = 0x64006400 + (zeros[rb][step / GROUP_STEPS] & 15) * 0x00010001;
+              zero_8[rb] = 0x54005400 + (zeros[rb][step / GROUP_STEPS] >> 4) * 0x00100010;
+            }
+          }
+#pragma unroll
+          for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+            u32 (&part)[4] = a[chunk % 2][s][rb];
+            dequantize(part, words[rb][step / 4][step % 4], zero_0[rb], zero_8[rb]);
+            part[0] = mul2(part[0], scale_0[rb]), part[1] = mul2(part[1], scale_8[rb]);
+            part[2] = mul2(part[2], scale_0[rb]), part[3] = mul2(part[3], scale_8[rb]);
+          }
+        }
+        wgmma_fence();
+#pragma unroll
+        for (int s = 0; s < CHUNK; ++s) {
+          const int step = chunk * CHUNK + s;
+          const u32 x_tile = x_slot + (step / 4 * X_SLAB_BYTES + step % 4 * 32) / 16;
+#pragma unroll
+          for (int rb = 0; rb < ROW_BLOCKS; ++rb)
+            wgmma_m64n128k16(acc[rb], a[chunk % 2][s][rb], x_tile);
+        }
+        wgmma_commit();
+        if (chunk == CHUNKS - 1 && stage + 1 < num_stages) {  // the next words, while this is multiplied
+          mbarrier_wait(full + slot * 8, parity);
+          fetch(slot);
+        }
+        wgmma_wait_1();  // the chunk before is done: its registers may be written again
+#pragma unroll
+        for (int i = 0; i < CHUNK * ROW_BLOCKS * 4; ++i)
+          keep_alive(a[(chunk + 1) % 2][i / (ROW_BLOCKS * 4)][i / 4 % ROW_BLOCKS][i % 4]);
+        if (chunk == 0) release(used_slot == 0 ? STAGES - 1 : used_slot - 1, stage > 0);
+      }
+    }
+    wgmma_wait_0();
+#pragma unroll
+    for (int i = 0; i < 2 * CHUNK * ROW_BLOCKS * 4; ++i)
+      keep_alive(a[i / (CHUNK * ROW_BLOCKS * 4)][i / (ROW_BLOCKS * 4) % CHUNK][i / 4 % ROW_BLOCKS][i % 4]);
+    release(slot == 0 ? STAGES - 1 : slot - 1, true);
+#pragma unroll
+    for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
+      keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);
+
+    // ---- to y: a warp stores 8 tokens x 16 features at once ------------------------------------
+    const int warp_feature = n_tile * BLOCK_N + warp / 4 * (ROW_BLOCKS * 64) + warp % 4 * 16;
+    float bias_0[ROW_BLOCKS], bias_8[ROW_BLOCKS];
+#pragma unroll
+    for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+      const int feature = min(warp_feature + rb * 64 + lane / 4, N - 1);
+      const int feature_8 = min(feature + 8, N - 1);
+      unpack_to_float(bias_0[rb], bias_8[rb],
+                      ld_global_nc_u16(bias + 2 * feature) | ld_global_nc_u16(bias + 2 * feature_8) << 16);
+    }
+    auto store = [&](int rb, int t, float v0, float v1, float v2, float v3) {
+      v0 += bias_0[rb], v1 += bias_0[rb], v2 += bias_8[rb], v3 += bias_8[rb];
+      const u32 low = transpose_8x8(pack_from_float(v0, v1));
+      const u32 high = transpose_8x8(pack_from_float(v2, v3));
+      const int token = m_first + t * 8 + lane / 4;
+      const int feature = warp_feature + rb * 64 + lane % 4 * 2;
+      u8* to = y + 2 * ((u64)token * ldy + feature);
+      if (token < m) st_global_u32(to, low);
+      if (token < m) st_global_u32(to + 16, high);
+    };
+
+#pragma unroll
+    for (int rb = 0; rb < ROW_BLOCKS; ++rb)
+#pragma unroll
+      for (int t = 0; t < TOKEN_TILES; ++t)
+        store(rb, t, acc[rb][t][0], acc[rb][t][1], acc[rb][t][2], acc[rb][t][3]);
+  }
+}
