@@ -61,9 +61,9 @@ PROCESS_FAULTS: tuple[Fault, ...] = (
 """Faults without a GPU: real processes, a fake kernel and a fake compiler."""
 
 KERNEL_FAULTS: tuple[Fault, ...] = (
-    _fault("illegal address", 2.2, *CRASH_OR_HANG, deadly=True),
-    _fault("misaligned address", 2.2, *CRASH_OR_HANG, deadly=True),
-    _fault("endless loop", 1.2, *CRASH_OR_HANG, deadly=True),
+    _fault("illegal address", 2.5, *CRASH_OR_HANG, deadly=True),
+    _fault("misaligned address", 2.5, *CRASH_OR_HANG, deadly=True),
+    _fault("endless loop", 0.6, *CRASH_OR_HANG, deadly=True),
     _fault("wrong result in one tile", 19.0, Status.WRONG),
     _fault("writes past the output", 19.0, Status.WRONG),
     _fault("NaN on a tail", 19.0, Status.WRONG),
@@ -72,7 +72,8 @@ KERNEL_FAULTS: tuple[Fault, ...] = (
     _fault("compiler refuses", 5.4, Status.COMPILE_ERROR),
 )
 """Faults of real kernels on a real GPU, the deadly ones first (soak_plan.quotas). A deadly one
-happens twice, and each time costs a worker: five or six seconds on a core."""
+happens twice, and each time costs a worker: five or six seconds on a core, and an endless loop also
+its time limit and the driver's recovery of the GPU."""
 
 TRANSIENT = 0.5
 """Share of deadly faults that happen only once: the config is a good one."""
