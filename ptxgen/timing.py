@@ -70,9 +70,14 @@ class TimedGraph:
     """A contender's launches, captured once and replayed."""
 
     def __init__(self, launch: Launch, copies: int, floor_us: float = 0.0) -> None:
-        """Captures launches that rotate over the copies; how many, launches_for says."""
+        """Captures launches that rotate over the copies; how many, launches_for says.
+
+        Work that is queued on the current stream comes first: the launches before the capture may
+        write to memory that such work still reads, as PyTorch hands freed memory on at once.
+        """
         self.launches = launches_for(copies, floor_us)
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for copy in range(min(2, copies)):
                 launch(copy)

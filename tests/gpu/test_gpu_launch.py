@@ -86,6 +86,7 @@ def test_a_captured_graph_follows_its_input(layer: Layer) -> None:
     x = layer.x(8)
     out = torch.empty(8, 1024, device="cuda", dtype=torch.float16)
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         layer(x, out)  # sizes the workspace of this stream
     stream.synchronize()
@@ -135,6 +136,7 @@ def test_a_chain_of_dependent_kernels_equals_the_unchained_one(split_k: int) -> 
     expected = chain(False).clone()
     assert expected.isfinite().all()
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         chain(True)
     stream.synchronize()
