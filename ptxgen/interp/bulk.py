@@ -57,10 +57,12 @@ class BulkLoads:
         self.flying: list[BulkLoad] = []
         self.issuers: dict[int, int] = {}
 
-    def issue(self, warp: Warp, lane: int, indices: Lanes, values: Lanes, mbarrier: int) -> None:
-        """Starts a copy that arrives at an mbarrier with its bytes."""
-        target = self._cta.mbarriers.at(warp, lane, mbarrier)
+    def issue(
+        self, warp: Warp, lane: int | Lanes, indices: Lanes, values: Lanes, mbarrier: int
+    ) -> None:
+        """Starts a copy, by one lane or a lane a row, that counts its bytes on an mbarrier."""
         owners = np.full(len(indices), lane)
+        target = self._cta.mbarriers.at(warp, int(owners[0]), mbarrier)
         self._cta.shared.issue_copy(warp, indices, ROW, owners)
         self.issuers[self._cta.first_copy_agent + target.agent] = warp.agent
         self.flying.append(BulkLoad(indices, values, target, mbarrier, warp, warp.pc - 1))

@@ -12,7 +12,7 @@ from ptxgen.errors import DeadlockError, DivergenceError, OutOfBoundsError
 from ptxgen.interp.api import Launch
 from ptxgen.interp.cta import Cta, Tally
 from ptxgen.interp.global_memory import GlobalMemory
-from ptxgen.interp.mbarriers import IDLE_LIMIT
+from ptxgen.interp.mbarriers import IDLE_LIMIT, Init
 from ptxgen.interp.program import Program
 from ptxgen.interp.remote import MAX_RANKS
 
@@ -110,6 +110,8 @@ class Cluster:
         if passed_on:
             np.maximum(self._clock, passed_on[0], out=self._clock)
             np.maximum(self._proxy, passed_on[1], out=self._proxy)
+        self._inits += [(warp.agent, item) for item in warp.released_inits]
+        warp.released_inits = []
         warp.clock[warp.agent] += 1
         self._arrived += 1
         self._complete()
@@ -134,6 +136,8 @@ class Cluster:
             return
         self._phase += 1
         self._done = (self._clock, self._proxy)
+        for agent, item in self._inits:
+            item.cta.shared.settle(item.address, agent, item.clock)
         waiters = self._waiters
         self._new_phase(len(self._clock))
         for warp in waiters:
@@ -149,6 +153,7 @@ class Cluster:
     def _new_phase(self, agents: int) -> None:
         self._arrived = 0
         self._waiters: list[Warp] = []
+        self._inits: list[tuple[int, Init]] = []
         self._clock, self._proxy = np.zeros((2, agents), dtype=np.int32)
 
 

@@ -122,10 +122,8 @@ def nothing(forms: tuple[tuple[str, ...], ...]) -> Decode:
 
 
 _SCOPES = ("cta", "gpu", "sys", "cluster")
-_FENCES = (
-    *((*kind, scope) for scope in _SCOPES for kind in ((), ("acq_rel",), ("sc",))),
-    ("mbarrier_init", "release", "cluster"),
-)
+_FENCES = tuple((*kind, scope) for scope in _SCOPES for kind in ((), ("acq_rel",), ("sc",)))
+_INIT_FENCE = ("mbarrier_init", "release", "cluster")
 _RELEASES = (("acq_rel", "cluster"), ("release", "sync_restrict::shared::cta", "cluster"))
 """Fences after which a relaxed arrival at the cluster barrier passes on what came before them."""
 
@@ -140,6 +138,17 @@ def _release(d: Decoder) -> Op:
     return Op(d.statement, "control", effect)
 
 
+def _release_inits(d: Decoder) -> Op:
+    """Each lane's own mbarrier.init, and nothing else, is passed on by its next arrival."""
+
+    def effect(warp: Warp, mask: Lanes | None) -> None:
+        lanes = set(warp.active(mask).tolist())
+        warp.released_inits += [item for item in warp.inits if item.lane in lanes]
+        warp.inits = [item for item in warp.inits if item.lane not in lanes]
+
+    return Op(d.statement, "control", effect)
+
+
 def fence(d: Decoder) -> Op:
     """fence: of ordinary writes for wgmma (.proxy.async), or for a relaxed cluster arrival.
 
@@ -147,6 +156,8 @@ def fence(d: Decoder) -> Op:
     """
     if d.modifiers in _RELEASES:
         return _release(d)
+    if d.modifiers == _INIT_FENCE:
+        return _release_inits(d)
     if d.modifiers[:2] != ("proxy", "async"):
         return nothing(_FENCES)(d)
     if d.modifiers[2:] not in ((), ("shared::cta",), ("global",)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,15 @@ class Mbarrier:
     done_arrivers: set[int] = field(default_factory=set)
 
 
+class Init(NamedTuple):
+    """An mbarrier.init: where, by which lane, and the clock of its warp then."""
+
+    cta: Cta
+    address: int
+    lane: int
+    clock: int
+
+
 class Mbarriers:
     """The mbarriers of a CTA by address."""
 
@@ -80,6 +89,7 @@ class Mbarriers:
         if not 1 <= count <= MAX_COUNT:
             raise MbarrierError(f"an mbarrier counts 1 .. {MAX_COUNT} arrivals, not {count}.")
         self._write(warp, lane, address, None)
+        warp.inits.append(Init(self._cta, address, lane, int(warp.clock[warp.agent])))
         zeros = np.zeros(self._cta.agent_count, dtype=np.int32)
         clocks = _Clocks(zeros, zeros.copy())
         agent = self._made % AGENTS

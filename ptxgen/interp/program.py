@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ptxgen.errors import UnsupportedPtxError
 from ptxgen.interp.api import AccessKind
+from ptxgen.interp.async_stores import STORES
 from ptxgen.interp.bits import BITS
 from ptxgen.interp.bulk import POLICIES
 from ptxgen.interp.control import CONTROL, branch
@@ -33,6 +34,7 @@ _OPCODES: dict[str, Decode] = {
     **MOVES,
     **PREDICATES,
     **TRANSFERS,
+    **STORES,
     **COPIES,
     **PREFETCH,
     **SHUFFLE,
@@ -55,7 +57,7 @@ class Program:
         blocks: by PC, the run of unguarded pure instructions that starts there (may be empty).
         registers: slots and the initial register file.
         shared_offsets: shared variable -> offset from the first valid shared address.
-        copies_in_bulk: it has a cp.async.bulk.
+        copies_in_bulk: it has a cp.async.bulk or a st.async.
         shadow_unit: bytes that the race shadow watches together.
     """
 
@@ -65,7 +67,7 @@ class Program:
         self.ops = [self._decode(statement) for statement in entry.statements]
         self.blocks = self._blocks()
         self.shared_offsets, self._static = _layout(entry)
-        self.copies_in_bulk = any("bulk" in op.statement.modifiers for op in self.ops)
+        self.copies_in_bulk = any(_completes_mbarriers(op) for op in self.ops)
         self.shadow_unit = 1 if any(_stores_less_than_a_word(op) for op in self.ops) else 4
 
     def shared_bytes(self, dynamic: int) -> int:
@@ -75,7 +77,7 @@ class Program:
     def shared_kind(self, pc: int) -> AccessKind:
         """How an instruction accesses shared memory."""
         statement = self.ops[pc].statement
-        if statement.opcode == "cp":
+        if statement.opcode == "cp" or statement.modifiers[:1] == ("async",):
             return "read" if "bulk_group" in statement.modifiers else "copy"
         writes = statement.opcode == "st" or statement.modifiers[:1] in (("init",), ("inval",))
         return "write" if writes else "read"
@@ -125,6 +127,11 @@ def load_program(ptx: str, entry: str) -> Program:
         UnsupportedPtxError: names the instruction and its line.
     """
     return Program(parse_entry(ptx, entry))
+
+
+def _completes_mbarriers(op: Op) -> bool:
+    statement = op.statement
+    return "bulk" in statement.modifiers or statement.name.startswith("st.async")
 
 
 def _stores_less_than_a_word(op: Op) -> bool:

@@ -114,6 +114,11 @@ class RaceShadow:
         mine = units[self._w_clock[units] == PENDING]
         self._w_warp[mine], self._w_clock[mine], self._w_sync[mine] = agent, clock, -1
 
+    def settle(self, units: Lanes, agent: int, clock: int) -> None:
+        """A write by an agent at its clock, where it is still the last, is ordered before all."""
+        mine = units[(self._w_warp[units] == agent) & (self._w_clock[units] == clock)]
+        self._w_clock[mine], self._w_sync[mine] = 0, -1
+
     def not_released(self, warp: Warp, lanes: Lanes) -> None:
         """Some lanes have arrived somewhere and the warp's clock has gone on: accesses of the other
         lanes since they were last synchronised count as made after that."""

@@ -115,6 +115,13 @@ class SharedMemory:
             units, _ = self._shadow.units_of(indices, 16, indices)
             self._shadow.landed_for(units, agent, clock)
 
+    def settle(self, address: int, agent: int, clock: int) -> None:
+        """The mbarrier.init of a warp, at its clock, is visible to the whole cluster."""
+        if self._shadow:
+            where = np.array([address], dtype=np.int64)
+            units, _ = self._shadow.units_of(where, 8, where)
+            self._shadow.settle(units, agent, clock)
+
     def _put(self, indices: Lanes, values: Lanes, missing: Lanes | None) -> None:
         size = values.dtype.itemsize
         self._data.write(indices, values, size)

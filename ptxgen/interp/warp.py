@@ -17,6 +17,7 @@ from ptxgen.interp.warpgroup import ProductQueue
 
 if TYPE_CHECKING:
     from ptxgen.interp.cta import Cta
+    from ptxgen.interp.mbarriers import Init
 
 ALL_LANES = np.arange(LANES)
 
@@ -40,6 +41,8 @@ class Warp:
         sync: how often the warp's lanes were synchronised.
         proxy: as clock, but only what a fence.proxy.async has made visible to wgmma.
         released: clock and proxy as a release fence found them, for relaxed arrivals; or None.
+        inits: its mbarrier.init that no fence.mbarrier_init has released yet.
+        released_inits: those that one has, until the next arrival at the cluster barrier.
         turned: a wait of its lanes was in vain; lanes elsewhere, if any, run first.
         copies: cp.async that were issued and not waited for.
         stores: cp.async.bulk to global memory, likewise.
@@ -66,6 +69,8 @@ class Warp:
         self.released: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         self.copies = CopyQueue()
         self.stores = BulkStores()
+        self.inits: list[Init] = []
+        self.released_inits: list[Init] = []
         self.register_moves: list[tuple[str, int]] = []
         self.products = ProductQueue()
         self._others: list[tuple[int, Lanes]] = []
