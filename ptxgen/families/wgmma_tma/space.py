@@ -31,7 +31,7 @@ K (H200, 2026-11-29)."""
 SHARED_FILL = 0.85
 """Fill of the last round above which sharing its tiles cannot pay: meeting costs 3-8 us (H200)."""
 
-FEATURE_SHARES = ((64, 1), (128, 1), (128, 2), (256, 2), (256, 4))
+FEATURE_SHARES = ((64, 1), (128, 1), (128, 2), (192, 3), (256, 2), (256, 4))
 """block_n and the warpgroups that share it out."""
 
 
@@ -114,14 +114,17 @@ def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTma
     """The tile and split whose waves do least work, with the deepest ring that fits."""
     covering = min((size for size in (16, 32, 64, 128, 256) if size >= m), default=256)
     tokens = (256, 128) if covering == 256 else (covering,)
-    choices = [
-        (block_m, share, split_k)
-        for block_m, share, split_k in product(tokens, ((256, 2), (128, 2), (64, 1)), (1, 2))
-        if block_m * share[0] <= 256 * 128
-    ]
 
     def ctas(block_m: int, block_n: int, split_k: int) -> int:
         return -(-m // block_m) * -(-problem.n // block_n) * split_k
+
+    shares = ((256, 2), (192, 3), (128, 2), (64, 1))
+    choices = [
+        (block_m, share, split_k)
+        for block_m, share, split_k in product(tokens, shares, (1, 2))
+        if block_m * share[0] <= 256 * 128
+        and (split_k == 1 or ctas(block_m, share[0], 1) < num_sms)  # else it would only add waves
+    ]
 
     def work(choice: tuple[int, tuple[int, int], int]) -> float:
         block_m, (block_n, _), split_k = choice
