@@ -178,7 +178,7 @@ def _timed_in_turns(
     paired = True
     try:
         with context.gpu() as worker:
-            outcomes = worker.finals(request)
+            outcomes = worker.finals(request, context.during_finals)
         trials = [
             (context.record(task, item, outcome), outcome)
             for item, outcome in zip(contenders, outcomes, strict=True)

@@ -45,7 +45,10 @@ class StoppedError(Exception):
 
 @dataclass(slots=True)
 class RunContext:
-    """Everything that a search needs besides its own task."""
+    """Everything that a search needs besides its own task.
+
+    During finals this process has nothing to do, so it calls `during_finals`, where that is set.
+    """
 
     job: TuneJob
     store: Store
@@ -59,6 +62,7 @@ class RunContext:
     stop: StopRequest
     on_event: OnEvent
     ledger: Ledger = field(default_factory=Ledger)
+    during_finals: Callable[[], None] | None = None
 
     @property
     def families(self) -> Mapping[str, Family]:

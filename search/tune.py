@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from db.store import Store
 from ptxgen.arch import arch_of_capability
@@ -136,32 +137,51 @@ def running(
 
 def _run_tasks(context: RunContext, ended: list[TaskEnded]) -> None:
     """Searches task after task until the user stops; appends how each one ended."""
-    spaces: dict[tuple[str, int], Space] = {}
-    for index, task in enumerate(context.job.tasks()):
+    tasks = context.job.tasks()
+    spaces = _Spaces(context)
+    for index, task in enumerate(tasks):
         if context.stop.requested:
             return
+        following = tasks[index + 1 : index + 2]
+        context.during_finals = partial(spaces.prepare, following)
         result = _run_task(context, task, index, spaces)
         ended.append(result)
         context.on_event(result)
 
 
-def _run_task(
-    context: RunContext, task: Task, index: int, spaces: dict[tuple[str, int], Space]
-) -> TaskEnded:
-    """One search and its end; a problem without any legal config does not end the others.
+class _Spaces:
+    """Spaces of a run's tasks; each is made during the finals before it, for it takes a while."""
 
-    Args:
-        context: of the run.
-        task: what is searched.
-        index: of the task, from 0.
-        spaces: holds the space of the last task, which the next protocol searches as well.
-    """
-    key = (task.problem.key(), task.m)
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._made: dict[tuple[str, int], Space] = {}
+
+    def of(self, task: Task) -> Space:
+        """The task's space, which the next protocol searches as well; forgets all others.
+
+        Raises:
+            ConfigError: no config is legal.
+        """
+        key = (task.problem.key(), task.m)
+        self._made = {key: self._made.get(key) or self._new(task)}
+        return self._made[key]
+
+    def prepare(self, tasks: Iterable[Task]) -> None:
+        """Makes spaces ahead. One without any legal config says so when it is asked for."""
+        for task in tasks:
+            key = (task.problem.key(), task.m)
+            if key not in self._made:
+                with suppress(ConfigError):
+                    self._made[key] = self._new(task)
+
+    def _new(self, task: Task) -> Space:
+        return Space(task.problem, self._context.arch, task.m, self._context.families)
+
+
+def _run_task(context: RunContext, task: Task, index: int, spaces: _Spaces) -> TaskEnded:
+    """One search and its end; a problem without any legal config does not end the others."""
     try:
-        if key not in spaces:
-            spaces.clear()
-            spaces[key] = Space(task.problem, context.arch, task.m, context.families)
-        search = TaskSearch(context, task, spaces[key], index)
+        search = TaskSearch(context, task, spaces.of(task), index)
     except ConfigError as error:
         return TaskEnded(task, None, None, None, None, context.floor_us(task), str(error))
     search.run()

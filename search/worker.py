@@ -123,8 +123,14 @@ class GpuWorker:
             self._best_wall_s[key] = min(wall_s, self._best_wall_s.get(key, wall_s))
         return outcome
 
-    def finals(self, request: FinalsRequest) -> list[Outcome]:
+    def finals(
+        self, request: FinalsRequest, meanwhile: Callable[[], None] | None = None
+    ) -> list[Outcome]:
         """Times several candidates in turns.
+
+        Args:
+            request: what to run.
+            meanwhile: work of this process while the worker measures, at most once.
 
         Returns:
             Outcomes in the order of request.candidates.
@@ -136,7 +142,7 @@ class GpuWorker:
         child = self._healthy()
         limit = self._limits.measure_s + self._limits.final_s * len(request.candidates)
         try:
-            reply = child.request(request_to_dict(request), limit)
+            reply = child.request(request_to_dict(request), limit, meanwhile)
             outcomes = [outcome_from_dict(item) for item in _list_of(reply)]
             if len(outcomes) != len(request.candidates):
                 raise MessageError(f"{len(outcomes)} outcomes, not {len(request.candidates)}")

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from search_fakes import BASE, DEVICE, LARGE, PROBLEM, SMALL, TOOLCHAIN, families, true_us
+from search_fakes import (
+    BASE,
+    DEVICE,
+    LARGE,
+    PROBLEM,
+    SMALL,
+    TOOLCHAIN,
+    FakeFamily,
+    families,
+    true_us,
+)
 
 from db import query
 from db.records import Protocol
 from db.store import Store
-from ptxgen.arch import arch_named
+from ptxgen.arch import ArchSpec, arch_named
 from ptxgen.config import KernelConfig
 from ptxgen.errors import DriverError
 from ptxgen.outcome import Status
+from ptxgen.problem import Problem
 from search.budget import Budget
 from search.evaluator import Effort
-from search.events import Event, Note, TaskEnded, TaskStarted, TrialEnded
+from search.events import Event, FinalsStarted, Note, TaskEnded, TaskStarted, TrialEnded
 from search.job import NothingMeasuredError, TuneJob
 from search.stop import StopRequest
 from search.tune import run_one, tune
@@ -285,6 +296,29 @@ def test_the_default_is_measured_however_small_the_budget(
     assert screened(evaluated()) == [BASE.key()]
     assert task.config == BASE
     assert task.cublas_us == 20.0
+
+
+def test_the_next_bucket_is_prepared_during_the_finals(store: Store, make_job: MakeJob) -> None:
+    seen: list[str] = []
+
+    class Watched(FakeFamily):
+        def candidates(self, problem: Problem, arch: ArchSpec, m: int) -> Iterator[KernelConfig]:
+            seen.append(f"space {m}")
+            return super().candidates(problem, arch, m)
+
+    job = make_job(
+        families={"mma": Watched(SMALL)},
+        buckets=(8, 16, 32),
+        protocols=(Protocol.PLAIN, Protocol.CHAINED),
+        budget=Budget(trials=1),
+    )
+    told = (FinalsStarted, TaskEnded)
+    tune(
+        job, store, lambda event: seen.append(type(event).__name__) if type(event) in told else None
+    )
+    finals = ["FinalsStarted", "TaskEnded"]
+    prepared = [[finals[0], f"space {m}", finals[1]] for m in (16, 32)]
+    assert seen == ["space 8", *finals, *prepared[0], *finals, *prepared[1], *finals, *finals]
 
 
 def test_out_of_time_what_waits_compiled_is_given_up(
