@@ -259,7 +259,10 @@ def _parts(shape: TmaShape) -> str:
   // Whole rounds of tiles are walked as they are; the stages of the last tiles are shared out evenly.
   const int ctas = gridDim.x, whole_tiles = tiles / ctas * ctas;
   const int shared_stages = (tiles - whole_tiles) * K_BLOCKS;
-  auto share_of = [&](int cta) { return shared_stages * cta / ctas; };  // its first shared stage
+  const int sharers = min(ctas, shared_stages);  // each of them has a stage or more; the others none
+  auto share_of = [&](int cta) {  // its first shared stage
+    return cta < sharers ? shared_stages * cta / sharers : shared_stages;
+  };
   const int share_first = share_of(blockIdx.x), share_end = share_of(blockIdx.x + 1);
   int shared = share_first, whole = blockIdx.x, tile, first_stage, num_stages;
   auto next_part = [&] {

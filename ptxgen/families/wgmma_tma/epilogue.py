@@ -56,8 +56,8 @@ def _meet() -> str:
     if (num_stages < K_BLOCKS) {
       const int shared_tile = tile - whole_tiles, tile_first = shared_tile * K_BLOCKS;
       // The CTA that a stage belongs to is the last one whose share starts at it or before.
-      const int first_cta = ((tile_first + 1) * ctas - 1) / shared_stages;
-      const int last_cta = ((tile_first + K_BLOCKS) * ctas - 1) / shared_stages;
+      const int first_cta = ((tile_first + 1) * sharers - 1) / shared_stages;
+      const int last_cta = ((tile_first + K_BLOCKS) * sharers - 1) / shared_stages;
       u32* counter = (u32*)workspace + shared_tile;
       float* partials = (float*)(workspace + (tiles * 4 + 255) / 256 * 256) + tid * 4;
       auto part_of = [&](int cta) {  // two a CTA: its first shared tile, and its second
