@@ -219,7 +219,17 @@ def _soak(faults: int, kernels: bool, seed: int, lanes: int, seconds: float | No
 
 
 def _measured_gpu() -> DeviceRecord:
-    """The GPU with its ceilings, by a worker of its own: this process never touches CUDA."""
+    """The GPU with its ceilings, by a worker of its own: this process never touches CUDA.
+
+    Raises:
+        ArchError: no GPU is here.
+    """
+    target = resolve_target(None)
+    if target.detected is None:
+        raise ArchError(
+            f"--gpu-faults runs faulty kernels on a GPU, and none is here ({target.reason}). Leave "
+            f"it out: --soak N alone injects faults that need none."
+        )
     with GpuWorker(EVALUATOR) as worker:
         return worker.device()
 

@@ -72,6 +72,10 @@ def test_without_a_gpu_the_way_out_is_named() -> None:
     assert done.exit_code == 2
     assert "none is here" in done.stderr
     assert "--replay FILE or --soak N" in done.stderr
+    done = selfcheck("--soak", "9", "--gpu-faults")
+    assert done.exit_code == 2
+    assert "none is here" in done.stderr
+    assert "--soak N alone" in done.stderr
 
 
 @pytest.mark.parametrize(
