@@ -10,8 +10,12 @@ def summation_key(problem: Problem, config: WgmmaTmaConfig) -> str:
     """Names the order in which a kernel adds up each output; see Family.summation_key.
 
     The same order as the wgmma family's: one accumulator in the order of K, cut by a split of K only,
-    whose parts are added in the order of the CTAs.
+    whose parts are added in the order of the CTAs. Only a whole-K scale acts elsewhere: on the sum of
+    the parts, where wgmma scales each part.
     """
     if config.stream_k:  # where a tile is cut depends on the number of tiles, so on M
         return f"wgmma stream_k {config.key()}"
-    return "wgmma in order of K" if config.split_k == 1 else f"wgmma split_k={config.split_k}"
+    if config.split_k == 1:
+        return "wgmma in order of K"
+    scaled = ", then scaled" if problem.whole_k else ""
+    return f"wgmma split_k={config.split_k}{scaled}"

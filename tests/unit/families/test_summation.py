@@ -143,6 +143,11 @@ def test_wgmma_tma_has_the_orders_of_wgmma_and_stream_k_one_for_each_config() ->
         )
         wgmma = replace(WGMMA_BASE, split_k=split_k)
         assert WGMMA_TMA.summation_key(problem, config) == WGMMA.summation_key(problem, wgmma)
+        keys = {
+            family.summation_key(PROBLEMS[2], c)
+            for family, c in ((WGMMA_TMA, config), (WGMMA, wgmma))
+        }
+        assert len(keys) == (1 if split_k == 1 else 2), "wgmma scales each part by a whole-K scale"
     whole = {WGMMA_TMA.summation_key(problem, replace(TMA_BASE, max_ctas=n)) for n in (0, 114, 132)}
     assert whole == {WGMMA.summation_key(problem, WGMMA_BASE)}
     shared = {

@@ -1,0 +1,104 @@
+"""The small space of wgmma_tma compiles whole: no serialised wgmma, hardly a spill, setmaxnreg
+honoured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import cycle, product
+
+import pytest
+from wgmma_tma_cases import BASE, SM90A
+
+from ptxgen.compile import SERIALIZED, compile_source
+from ptxgen.errors import CompileError
+from ptxgen.families import emit, violations
+from ptxgen.families.wgmma_tma import WGMMA_TMA
+from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
+from ptxgen.problem import Problem
+from ptxgen.source import KernelSource
+
+pytestmark = pytest.mark.compile
+
+PROBLEMS = [
+    Problem(512, 1024),
+    Problem(232, 2752, 64, "bf16", "int", bias=True),
+    Problem(512, 1024, 1024, "fp16", "int"),
+    Problem(1440, 7392, 32, "bf16"),
+    Problem(512, 1024, 32, "fp16", "int"),
+    Problem(520, 1024, 128, "bf16", "int"),
+    Problem(512, 1152, 1152, "bf16", bias=True),
+]
+SHARES = ((64, 1), (128, 1), (128, 2), (192, 3), (256, 2), (256, 4))
+SCHEDULES = (
+    {},
+    {"split_k": 2},
+    {"max_ctas": 132, "raster": 8},
+    {"multicast": 2},
+    {"max_ctas": 132, "stream_k": True},
+    {"split_k": 4, "multicast": 2},
+)
+SMALL_SPILL = 64
+"""Bytes of a thread, in the few configs whose registers are all but used up."""
+
+
+def small_space() -> list[tuple[Problem, WgmmaTmaConfig]]:
+    """Each tile with the next schedule and the next problem."""
+    problems, schedules = cycle(PROBLEMS), cycle(SCHEDULES)
+    found = []
+    for block_m, (block_n, warpgroups), chunk in product((16, 48, 64, 128, 256), SHARES, (1, 2, 4)):
+        tile = replace(BASE, block_m=block_m, block_n=block_n, warpgroups=warpgroups, chunk=chunk)
+        problem, config = next(problems), replace(tile, **next(schedules))
+        if not violations(problem, config, SM90A):
+            found.append((problem, config))
+    return found
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_the_small_space_compiles(part: int) -> None:
+    space = small_space()[part::4]
+    assert len(space) >= 12
+    spilled = 0
+    for problem, config in space:
+        compiled = compile_source(emit(problem, config, SM90A))
+        assert compiled.resources.spill_bytes <= SMALL_SPILL, (problem.key(), config.key())
+        assert SERIALIZED not in compiled.log
+        assert f"wgmma.mma_async.sync.aligned.m64n{config.block_m}k16" in compiled.ptx
+        spilled += compiled.resources.spill_bytes > 0
+    assert spilled <= len(space) // 5
+
+
+def test_the_small_space_has_everything() -> None:
+    space = small_space()
+    assert {problem for problem, _ in space} == set(PROBLEMS)
+    for name in ("block_m", "block_n", "warpgroups", "chunk", "split_k", "multicast", "stream_k"):
+        values = {getattr(config, name) for _, config in space}
+        assert len(values) >= 2, name
+    assert {config.block_n // config.warpgroups for _, config in space} == {64, 128}
+
+
+@pytest.mark.parametrize("m", [17, 64, 128, 512, 4096])
+def test_defaults_do_not_spill(m: int) -> None:
+    for problem in (PROBLEMS[1], Problem(4096, 4096), Problem(28672, 4096, 64, "bf16", "int")):
+        config = WGMMA_TMA.default_config(problem, SM90A, m, 132)
+        compiled = compile_source(emit(problem, config, SM90A))
+        assert compiled.resources.spill_bytes == 0, (problem.key(), config.key())
+
+
+def test_a_serialised_wgmma_is_refused() -> None:
+    """Touching an accumulator between wgmma and its wait makes ptxas serialise."""
+    source = emit(PROBLEMS[0], BASE, SM90A)
+    edited = source.text.replace(
+        "        wgmma_commit();\n", "        wgmma_commit();\n        acc[0][0][0] += 1.0f;\n"
+    )
+    assert edited != source.text
+    with pytest.raises(CompileError, match="serialises"):
+        compile_source(KernelSource(edited, source.arch, source.plan))
+
+
+def test_setmaxnreg_is_honoured() -> None:
+    config = replace(BASE, block_m=256, block_n=128, warpgroups=2)
+    compiled = compile_source(emit(Problem(512, 1024), config, SM90A))
+    assert "setmaxnreg.inc" in compiled.ptx
+    assert "setmaxnreg.dec" in compiled.ptx
+    assert "ignored" not in compiled.log
+    assert compiled.resources.registers == 168
