@@ -22,6 +22,11 @@ pytestmark = pytest.mark.gpu
 
 PROBLEM = Problem(4096, 4096)
 
+alone = pytest.mark.skipif(
+    "PYTEST_XDIST_WORKER" in os.environ,
+    reason="times mean nothing while other tests use the GPU; run this file without -n",
+)
+
 
 @pytest.fixture(scope="module")
 def evaluator() -> GpuEvaluator:
@@ -47,6 +52,7 @@ def request(item: Candidate | None, **changes: object) -> EvaluateRequest:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
+@alone
 def test_the_device_is_measured(evaluator: GpuEvaluator) -> None:
     device = evaluator.device()
     assert device.measured
@@ -58,6 +64,7 @@ def test_the_device_is_measured(evaluator: GpuEvaluator) -> None:
     assert evaluator.driver_version().count(".") >= 1
 
 
+@alone
 @pytest.mark.parametrize("protocol", list(Protocol))
 def test_a_right_kernel_is_timed(
     evaluator: GpuEvaluator, tmp_path: Path, protocol: Protocol
@@ -84,6 +91,7 @@ def test_the_baseline_is_timed(evaluator: GpuEvaluator) -> None:
     assert outcome.rel_err < 1e-2
 
 
+@alone
 def test_twice_the_time_within_noise(evaluator: GpuEvaluator, tmp_path: Path) -> None:
     item = candidate(tmp_path)
     first, second = (evaluator.evaluate(request(item)).time_us for _ in range(2))
