@@ -2,30 +2,27 @@
 
 It orders candidates for a real run and stands in for the measurement where there is no GPU. It
 knows what a kernel moves and computes, not what ptxas made of it; read its microseconds as a
-ranking.
+ranking. The wgmma_tma family has a model of its own, search.model_tma.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 from db.records import Protocol
 from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec, GpuSpec
 from ptxgen.config import KernelConfig
+from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
+from ptxgen.families.wgmma_tma.shape import TmaShape
 from ptxgen.outcome import Resources
 from ptxgen.problem import Problem
 from ptxgen.source import LaunchPlan
-from search.main_loop import (
-    SM_LOAD_GBPS,
-    Tile,
-    WaveLimits,
-    Work,
-    in_flight_bytes,
-    wave_limits,
-)
+from search.chain_cost import first_fill_us, launch_us
+from search.main_loop import SM_LOAD_GBPS, Tile, Work, in_flight_bytes, wave_limits
+from search.model_tma import estimate_registers, take_apart_tma
+from search.prediction import Prediction
 
-MODEL_VERSION = 2
+MODEL_VERSION = 3
 """Raised whenever predictions change; stored with predicted runs."""
 
 # Where a constant below says "fitted", it was fitted to two thirds of 11,016 trials recorded on an
@@ -34,18 +31,6 @@ MODEL_VERSION = 2
 FILL_US = 0.9
 """First loads, activations and pipeline fill before the main loop (fitted; at 4096 x 4096 on an
 H200 2,000 of 5,800 cycles pass before the steady state)."""
-
-EARLY_FILL = 0.5
-"""Share of the fill that remains under dependent launch with weights first (fitted)."""
-
-CROWD_US = {"start": 3.0, "drained": 0.7, "end": 0.7}
-"""Cost, by trigger, of a successor that finds the whole GPU free and starts with its predecessor:
-its loads and its waiting CTAs take from the kernel that runs (fitted; a 4096 x 4096 kernel of 128
-CTAs that leaves room for three more an SM took 5.5 us plain and 6.6 us chained on an H200,
-2026-11-29)."""
-
-END_US = 0.45
-"""Cost of a successor that may only start at the end of the main loop (fitted)."""
 
 WAVE_FILL_US = 1.7
 """The same for each later wave, the uneven ends of the waves included (fitted)."""
@@ -68,10 +53,6 @@ CLUSTER_LOAD_GBPS = 24.0
 CLUSTER_SMS = 120 / 132
 """Share of the SMs that clusters reach which span more than two: at one CTA an SM an H200 runs 66
 clusters of 2, 30 of 4 and 15 of 8 at once (measured, 2026-11-29)."""
-
-HIDDEN_LAUNCH = 0.1
-"""Share of the launch cost that stays visible with programmatic dependent launch: 3.46 us become
-1.89 where a launch costs 1.7 (measured, 2026-11-29)."""
 
 
 def floor_us(problem: Problem, m: int, read_gbps: float, tensor_tflops: float) -> float:
@@ -101,6 +82,9 @@ def occupancy(plan: LaunchPlan, resources: Resources, arch: ArchSpec) -> int:
 
 def estimate_resources(problem: Problem, config: KernelConfig, plan: LaunchPlan) -> Resources:
     """A guess at registers before the compile; shared memory is the plan's and exact."""
+    if isinstance(config, WgmmaTmaConfig):
+        registers = estimate_registers(TmaShape(problem, config))
+        return Resources(registers, 0, plan.smem_bytes)
     tile = Tile.of(config, plan)
     sets = 2 if config.to_dict().get("scale_on") == "accumulators" and not problem.whole_k else 1
     accumulators = sets * tile.warp_m * tile.warp_n // 32
@@ -122,43 +106,6 @@ def predict_us(
     return float("inf") if found is None else found.total_us
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """A predicted launch taken apart; times in microseconds.
-
-    Attributes:
-        ctas_per_sm: that one SM holds at once.
-        ctas: of the grid.
-        slots: CTAs that the GPU holds at once.
-        in_flight_bytes: that the busiest SM keeps in flight in a full wave.
-        launch_us: what the launch costs.
-        fill_us: first loads of every wave.
-        main_us: the main loops of all waves.
-        tail_us: of main_us, what a last wave costs more than its share of a full one.
-        epilogue_us: reduction in the CTA, and store.
-        split_us: reduction across CTAs.
-        limits: of a full wave, or of the only one.
-    """
-
-    ctas_per_sm: int
-    ctas: int
-    slots: int
-    in_flight_bytes: float
-    launch_us: float
-    fill_us: float
-    main_us: float
-    tail_us: float
-    epilogue_us: float
-    split_us: float
-    limits: WaveLimits
-
-    @property
-    def total_us(self) -> float:
-        """The whole launch."""
-        parts = (self.launch_us, self.fill_us, self.main_us, self.epilogue_us, self.split_us)
-        return sum(parts)
-
-
 def take_apart(
     problem: Problem,
     config: KernelConfig,
@@ -170,6 +117,9 @@ def take_apart(
     protocol: Protocol,
 ) -> Prediction | None:
     """What the model makes of one launch for a batch of m > 0; None where no CTA fits."""
+    chained = protocol is Protocol.CHAINED and plan.pdl
+    if isinstance(config, WgmmaTmaConfig):
+        return take_apart_tma(problem, config, resources, m, gpu=gpu, chained=chained)
     tile = Tile.of(config, plan)
     ctas_per_sm = occupancy(plan, resources, gpu.spec)
     if ctas_per_sm < 1:
@@ -182,8 +132,13 @@ def take_apart(
     main_us = last_us if not full_waves else full_waves * limits.total_us + last_us
     waves = full_waves + (rest > 0)
     share_us = limits.total_us * rest / slots if full_waves else last_us
-    chained = protocol is Protocol.CHAINED and plan.pdl
-    first_fill = _fill_us(tile, work.ctas / slots, chained)
+    first_fill = first_fill_us(
+        FILL_US,
+        weights_first=tile.weights_first,
+        trigger=tile.trigger,
+        filled=work.ctas / slots,
+        chained=chained,
+    )
     reduction_us = REDUCTION_US_PER_KB * tile.warps_k * plan.block_m * plan.block_n / 256
     resident = min(ctas_per_sm, -(-work.ctas // gpu.num_sms))
     return Prediction(
@@ -191,7 +146,7 @@ def take_apart(
         ctas=work.ctas,
         slots=slots,
         in_flight_bytes=resident * in_flight_bytes(work, plan, tile),
-        launch_us=gpu.launch_us * (HIDDEN_LAUNCH if chained else 1.0),
+        launch_us=launch_us(gpu, chained=chained),
         fill_us=first_fill + (waves - 1) * WAVE_FILL_US,
         main_us=main_us,
         tail_us=max(0.0, last_us - share_us),
@@ -199,21 +154,6 @@ def take_apart(
         split_us=_split_us(plan, work, gpu),
         limits=limits,
     )
-
-
-def _fill_us(tile: Tile, filled: float, chained: bool) -> float:
-    """First loads, and what a predecessor or successor in a chain costs.
-
-    Args:
-        tile: of the kernel.
-        filled: CTAs of the grid over those that the GPU holds at once.
-        chained: whether launches depend on each other.
-    """
-    fill = FILL_US * (EARLY_FILL if chained and tile.weights_first else 1.0)
-    if chained:
-        fill += CROWD_US[tile.trigger] * max(0.0, 1.0 - filled)
-        fill += END_US if tile.trigger == "end" else 0.0
-    return fill
 
 
 def _slots(plan: LaunchPlan, ctas_per_sm: int, gpu: GpuSpec) -> int:

@@ -9,7 +9,8 @@ from ptxgen.outcome import Resources
 from ptxgen.problem import Problem
 from ptxgen.roofline import Bound, Roofline
 from ptxgen.source import LaunchPlan
-from search.model import Prediction, floor_us, take_apart
+from search.model import floor_us, take_apart
+from search.prediction import Prediction
 
 AT_FLOOR = 0.85
 """From this share of the floor on, the floor itself binds, whatever the model makes of the rest."""

@@ -15,7 +15,7 @@ from search.model_ranking import quality_of, rank_quality, spearman, summary
 from search.replay import Recording, load_recording
 
 ROOT = Path(__file__).parents[3]
-TABLE = ROOT / "reports/results/nvidia-h200/model-ranking.json"
+TABLES = ROOT / "reports/results/nvidia-h200"
 HELD_OUT = ("n6144", "n10240", "n28672")
 """Layers that the constants of the model were not fitted to."""
 
@@ -69,8 +69,10 @@ def test_the_model_ranks_what_was_measured(recording: Recording) -> None:
     assert np.mean(plain) < 0.01
 
 
-def test_the_committed_table_is_what_the_command_writes(recording: Recording) -> None:
-    committed = json.loads(TABLE.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("suffix", ["", "-wgmma-tma"])
+def test_the_committed_table_is_what_the_command_writes(suffix: str) -> None:
+    recording = load_recording(ROOT / f"tests/data/recorded-h200{suffix}.jsonl.gz")
+    committed = json.loads((TABLES / f"model-ranking{suffix}.json").read_text(encoding="utf-8"))
     fresh = summary(rank_quality(recording), recording)
     assert committed.keys() == fresh.keys()
     for key in ("device", "driver", "nvrtc", "model_version", "configs", "tasks"):

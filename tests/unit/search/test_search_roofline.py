@@ -13,7 +13,9 @@ from ptxgen.outcome import Resources
 from ptxgen.problem import Problem
 from ptxgen.roofline import Bound, Roofline
 from ptxgen.source import LaunchPlan
-from search.model import Prediction, WaveLimits, predict_us
+from search.main_loop import WaveLimits
+from search.model import predict_us
+from search.prediction import Prediction
 from search.roofline import bound_of, roofline
 
 H200 = gpu_named("h200")  # 132 SMs, 4480 GB/s, 634 TFLOP/s
