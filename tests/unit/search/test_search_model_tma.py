@@ -31,7 +31,9 @@ DATA = Path(__file__).parents[2] / "data"
 FITTED = {(6144, 4096), (8192, 28672), (28672, 4096)}
 """Layers (N, K) that the constants were fitted to."""
 
-CELL_TOP = 5
+TOP = 5
+LARGE_CELL = 16
+"""Configs of a cell among which five are a choice."""
 WIDE = Problem(28672, 4096)
 SQUARE = Problem(4096, 4096)
 BASE = WgmmaTmaConfig(64, 128, 2, 4, 2, 1, 1, 1, 0)
@@ -88,11 +90,13 @@ def test_held_out_times_are_met(recording: Recording) -> None:
 def test_the_first_five_hold_a_config_near_the_best(recording: Recording, held: bool) -> None:
     regrets = []
     for task in recording.tasks:
-        if ((task.problem.n, task.problem.k) in FITTED) == held:
+        fitted = (task.problem.n, task.problem.k) in FITTED
+        if fitted == held or len(recording.tasks[task]) < LARGE_CELL:
             continue
         by_model = sorted(pairs(recording, task), key=lambda pair: pair[0])
         best = min(measured for _, measured in by_model)
-        regrets.append(min(measured for _, measured in by_model[:CELL_TOP]) / best - 1)
+        regrets.append(min(measured for _, measured in by_model[:TOP]) / best - 1)
+    assert len(regrets) >= 9
     assert median(regrets) < 0.01
     assert max(regrets) < 0.06
 
