@@ -20,6 +20,18 @@ def st_global_v2() -> Instruction:
     )
 
 
+def st_global_v4() -> Instruction:
+    """Four words to a 16-byte aligned address."""
+    return Instruction(
+        "void st_global_v4(void* dst, u32 a, u32 b, u32 c, u32 d)",
+        "st.global.v4.b32 [%0], {%1, %2, %3, %4};",
+        _ST,
+        inputs=('"l"(dst)', '"r"(a)', '"r"(b)', '"r"(c)', '"r"(d)'),
+        volatile=True,
+        memory=True,
+    )
+
+
 def st_global_u32() -> Instruction:
     """One word to a 4-byte aligned address."""
     return Instruction(
@@ -29,6 +41,17 @@ def st_global_u32() -> Instruction:
         inputs=('"l"(dst)', '"r"(a)'),
         volatile=True,
         memory=True,
+    )
+
+
+def ld_global_nc_v4() -> Instruction:
+    """Four words of read-only memory from a 16-byte aligned address."""
+    return Instruction(
+        "void ld_global_nc_v4(u32 (&d)[4], const void* src)",
+        "ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];",
+        _LD,
+        outputs=('"=r"(d[0])', '"=r"(d[1])', '"=r"(d[2])', '"=r"(d[3])'),
+        inputs=('"l"(src)',),
     )
 
 

@@ -60,6 +60,16 @@ def permute(selector: int, name: str) -> Instruction:
     )
 
 
+def merge_bytes() -> Instruction:
+    """Four bytes of two registers (0..3 of a, 4..7 of b) by a selector in a register (prmt)."""
+    return _packed(
+        "u32 merge_bytes(u32 a, u32 b, u32 selector)",
+        "prmt.b32 %0, %1, %2, %3;",
+        "Data Movement and Conversion Instructions: prmt",
+        (*_RRR, '"r"(selector)'),
+    )
+
+
 def unpack_to_float(dtype: Dtype) -> Instruction:
     """Both halves of a register as FP32 (a bf16 is the high half of its FP32)."""
     if dtype == "fp16":

@@ -17,3 +17,17 @@ def warp_uniform() -> Instruction:
         declares="u32 d",
         returns="d",
     )
+
+
+def lane_xor(mask: int) -> Instruction:
+    """The value of the lane whose index differs in the bits of the mask (1, 2, 4, 8 or 16)."""
+    return Instruction(
+        f"u32 lane_xor_{mask}(u32 value)",
+        f"shfl.sync.bfly.b32 %0, %1, {mask}, 31, 0xffffffff;",
+        "Data Movement and Conversion Instructions: shfl.sync",
+        outputs=('"=r"(d)',),
+        inputs=('"r"(value)',),
+        volatile=True,
+        declares="u32 d",
+        returns="d",
+    )
