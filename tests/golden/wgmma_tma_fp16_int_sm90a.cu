@@ -346,7 +346,6 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   extern __shared__ __align__(1024) u8 smem[];
   const u8* packed = (const u8*)packed_arg;
   const u8* bias = (const u8*)bias_arg;
-
   u8* y = (u8*)y_arg;
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const u32 smem_base = shared_address(smem);

@@ -9,7 +9,7 @@ from ptxgen.errors import ConfigError
 from ptxgen.families.mma import dequant
 from ptxgen.families.mma.emit import TYPES
 from ptxgen.families.wgmma.compute import KEEP_ALIVE
-from ptxgen.families.wgmma_tma import consumer, epilogue, producer
+from ptxgen.families.wgmma_tma import consumer, epilogue, producer, schedule
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
 from ptxgen.families.wgmma_tma.rules import violations
 from ptxgen.families.wgmma_tma.shape import (
@@ -162,6 +162,8 @@ def _constants(shape: TmaShape, code: str) -> str:
 def _kernel(shape: TmaShape) -> str:
     config, problem = shape.config, shape.problem
     clusters = f" __cluster_dims__(1, {config.multicast}, {config.split_k})"
+    bias = "  const u8* bias = (const u8*)bias_arg;\n" if problem.bias else ""
+    workspace = "  u8* workspace = (u8*)workspace_arg;\n" if config.stream_k else ""
     zeros = "    load_zeros(n_tile);\n" if problem.whole_k and problem.zero == "int" else ""
     return f"""\
 extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){clusters if shape.cluster > 1 else ""}
@@ -170,9 +172,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
               int m, long long ldx, long long ldy, const __grid_constant__ TensorMap x_map) {{
   extern __shared__ __align__(1024) u8 smem[];
   const u8* packed = (const u8*)packed_arg;
-{"  const u8* bias = (const u8*)bias_arg;" if problem.bias else ""}
-{"  u8* workspace = (u8*)workspace_arg;" if config.stream_k else ""}
-  u8* y = (u8*)y_arg;
+{bias}{workspace}  u8* y = (u8*)y_arg;
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const u32 smem_base = shared_address(smem);
   const u32 full = smem_base + BARRIER_OFFSET, empty = full + STAGES * 8;  // an mbarrier a slot
@@ -187,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
     prefetch_tensor_map((u64)&x_map);
   }}
 {_synchronise(shape)}
-{_share(shape)}
+{schedule.share(shape)}
   // ---- the producer -------------------------------------------------------------------------------
 {producer.producer(shape)}
 {consumer.setup(shape)}{consumer.tile_setup(shape)}
@@ -229,73 +229,8 @@ def _leave(shape: TmaShape) -> str:
     return "" if shape.config.multicast == 1 else "  cluster_arrive_relaxed();\n  cluster_wait();\n"
 
 
-def _share(shape: TmaShape) -> str:
-    """This CTA's tiles and its part of K."""
-    if shape.config.split_k > 1:
-        stages = """\
-  const int first_stage = (int)(K_BLOCKS * blockIdx.z / SPLIT_K);
-  const int num_stages = (int)(K_BLOCKS * (blockIdx.z + 1) / SPLIT_K) - first_stage;
-"""
-    else:
-        stages = "  constexpr int first_stage = 0, num_stages = K_BLOCKS;\n"
-    return f"""\
-  // ---- this CTA's share ---------------------------------------------------------------------------
-  const int m_tiles = (m + BLOCK_M - 1) / BLOCK_M, tiles = m_tiles * N_TILES;
-{_parts(shape) if shape.config.stream_k else WHOLE_TILES + stages}\
-  auto find_tile = [&](int index, int& m_first, int& n_tile) {{
-{_raster(shape.config.raster)}  }};
-"""
-
-
-WHOLE_TILES = """\
-  const int tile_step = gridDim.x * gridDim.y;
-  int tile = (int)(blockIdx.x + gridDim.x * blockIdx.y) - tile_step;
-  auto next_part = [&] { tile += tile_step; return tile < tiles; };
-"""
-
-
-def _parts(shape: TmaShape) -> str:
-    return """\
-  // Whole rounds of tiles are walked as they are; the stages of the last tiles are shared out evenly.
-  const int ctas = gridDim.x, whole_tiles = tiles / ctas * ctas;
-  const int shared_stages = (tiles - whole_tiles) * K_BLOCKS;
-  const int sharers = min(ctas, shared_stages);  // each of them has a stage or more; the others none
-  auto share_of = [&](int cta) {  // its first shared stage
-    return cta < sharers ? shared_stages * cta / sharers : shared_stages;
-  };
-  const int share_first = share_of(blockIdx.x), share_end = share_of(blockIdx.x + 1);
-  int shared = share_first, whole = blockIdx.x, tile, first_stage, num_stages;
-  auto next_part = [&] {
-    if (shared < share_end) {
-      tile = whole_tiles + shared / K_BLOCKS;
-      first_stage = shared % K_BLOCKS;
-      num_stages = min(K_BLOCKS - first_stage, share_end - shared);
-      shared += num_stages;
-      return true;
-    }
-    tile = whole, first_stage = 0, num_stages = K_BLOCKS;
-    whole += ctas;
-    return tile < whole_tiles;
-  };
-"""
-
-
 def _take(shape: TmaShape) -> str:
     return f"  set_registers_up_{CONSUMER_REGISTERS}();\n" if shape.moves_registers else ""
-
-
-def _raster(group: int) -> str:
-    if group == 1:
-        return """\
-    m_first = index % m_tiles * BLOCK_M;  // all tiles along M share a tile along N
-    n_tile = index / m_tiles;
-"""
-    return f"""\
-    const int first_row = index / ({group} * N_TILES) * {group};  // {group} tiles along M go together
-    const int rows = min({group}, m_tiles - first_row), in_group = index - first_row * N_TILES;
-    m_first = (first_row + in_group % rows) * BLOCK_M;
-    n_tile = in_group / rows;
-"""
 
 
 def _keep_accumulators() -> str:

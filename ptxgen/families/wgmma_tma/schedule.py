@@ -1,0 +1,70 @@
+"""CUDA text that says which tiles and which part of K a CTA works on."""
+
+from __future__ import annotations
+
+from ptxgen.families.wgmma_tma.shape import TmaShape
+
+
+def share(shape: TmaShape) -> str:
+    """This CTA's tiles and its part of K."""
+    if shape.config.split_k > 1:
+        stages = """\
+  const int first_stage = (int)(K_BLOCKS * blockIdx.z / SPLIT_K);
+  const int num_stages = (int)(K_BLOCKS * (blockIdx.z + 1) / SPLIT_K) - first_stage;
+"""
+    else:
+        stages = "  constexpr int first_stage = 0, num_stages = K_BLOCKS;\n"
+    return f"""\
+  // ---- this CTA's share ---------------------------------------------------------------------------
+  const int m_tiles = (m + BLOCK_M - 1) / BLOCK_M, tiles = m_tiles * N_TILES;
+{_parts(shape) if shape.config.stream_k else WHOLE_TILES + stages}\
+  auto find_tile = [&](int index, int& m_first, int& n_tile) {{
+{_raster(shape.config.raster)}  }};
+"""
+
+
+WHOLE_TILES = """\
+  const int tile_step = gridDim.x * gridDim.y;
+  int tile = (int)(blockIdx.x + gridDim.x * blockIdx.y) - tile_step;
+  auto next_part = [&] { tile += tile_step; return tile < tiles; };
+"""
+
+
+def _parts(shape: TmaShape) -> str:
+    return """\
+  // Whole rounds of tiles are walked as they are; the stages of the last tiles are shared out evenly.
+  const int ctas = gridDim.x, whole_tiles = tiles / ctas * ctas;
+  const int shared_stages = (tiles - whole_tiles) * K_BLOCKS;
+  const int sharers = min(ctas, shared_stages);  // each of them has a stage or more; the others none
+  auto share_of = [&](int cta) {  // its first shared stage
+    return cta < sharers ? shared_stages * cta / sharers : shared_stages;
+  };
+  const int share_first = share_of(blockIdx.x), share_end = share_of(blockIdx.x + 1);
+  int shared = share_first, whole = blockIdx.x, tile, first_stage, num_stages;
+  auto next_part = [&] {
+    if (shared < share_end) {
+      tile = whole_tiles + shared / K_BLOCKS;
+      first_stage = shared % K_BLOCKS;
+      num_stages = min(K_BLOCKS - first_stage, share_end - shared);
+      shared += num_stages;
+      return true;
+    }
+    tile = whole, first_stage = 0, num_stages = K_BLOCKS;
+    whole += ctas;
+    return tile < whole_tiles;
+  };
+"""
+
+
+def _raster(group: int) -> str:
+    if group == 1:
+        return """\
+    m_first = index % m_tiles * BLOCK_M;  // all tiles along M share a tile along N
+    n_tile = index / m_tiles;
+"""
+    return f"""\
+    const int first_row = index / ({group} * N_TILES) * {group};  // {group} tiles along M go together
+    const int rows = min({group}, m_tiles - first_row), in_group = index - first_row * N_TILES;
+    m_first = (first_row + in_group % rows) * BLOCK_M;
+    n_tile = in_group / rows;
+"""
