@@ -32,7 +32,10 @@ def shuffle(d: Decoder) -> Op:
             warp.require_clean(slot, mask, "the lane of a shuffle")
         b, c, members = (warp.registers[slot].astype(np.int64) for slot in controls)
         active = np.ones(LANES, dtype=np.bool_) if mask is None else mask
-        _require_members(warp, active, members)
+        if _members_missing(warp, active, members):
+            if warp.again():
+                return
+            raise _not_together()
         source = source_lanes(mode, b, c)
         if not active[source[active]].all():
             raise DivergenceError("a shuffle reads from a lane that does not take part.")
@@ -66,14 +69,22 @@ def source_lanes(mode: str, b: Lanes, c: Lanes) -> Lanes:
     return np.where(inside, found, _LANES)
 
 
-def _require_members(warp: Warp, active: Lanes, members: Lanes) -> None:
-    """Raises DivergenceError where a lane is not named, or one named is missing."""
+def _members_missing(warp: Warp, active: Lanes, members: Lanes) -> bool:
+    """Whether lanes that the masks name are elsewhere; they are waited for while they move.
+
+    Raises DivergenceError where a lane is not named.
+    """
     named = (members[active][:, None] >> _LANES & 1).astype(np.bool_)
     live = np.ones(LANES, dtype=np.bool_) if warp.live is None else warp.live
-    if not named[:, active].all() or (named & live & ~active).any():
-        raise DivergenceError(
-            "a shuffle must be run together by exactly the lanes that its mask names."
-        )
+    if not named[:, active].all():
+        raise _not_together()
+    return bool((named & live & ~active).any())
+
+
+def _not_together() -> DivergenceError:
+    return DivergenceError(
+        "a shuffle must be run together by exactly the lanes that its mask names."
+    )
 
 
 SHUFFLE: dict[str, Decode] = {"shfl": shuffle}

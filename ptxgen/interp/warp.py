@@ -74,6 +74,7 @@ class Warp:
         self.register_moves: list[tuple[str, int]] = []
         self.products = ProductQueue()
         self._others: list[tuple[int, Lanes]] = []
+        self._places: list[int] = []
 
     # ---- registers --------------------------------------------------------------------------
 
@@ -144,6 +145,20 @@ class Warp:
         """A wait of the active lanes was in vain: lanes elsewhere, if any, run first."""
         self.turned = bool(self._others)
 
+    def again(self) -> bool:
+        """Runs the present instruction again after one of the lanes elsewhere.
+
+        Returns:
+            Whether that can help: there are such lanes, and some have moved since the last time.
+        """
+        places = sorted(pc for pc, _ in [*self._others, (self.pc, self.mask)])
+        if not self._others or places == self._places:
+            return False
+        self._places = places
+        self.pc -= 1
+        self.turned = True
+        return True
+
     def exit(self, mask: Lanes | None) -> None:
         """Ends the lanes of a mask."""
         active = np.ones(LANES, dtype=np.bool_) if self.mask is None else self.mask
@@ -171,8 +186,10 @@ class Warp:
         here = [mask for pc, mask in groups if pc == self.pc and mask is not None]
         self._others = [(pc, mask) for pc, mask in groups if pc != self.pc and mask is not None]
         self.mask = np.logical_or.reduce(here)
-        if not self._others and self.mask.all():
-            self.mask = None
+        if not self._others:
+            self._places = []
+            if self.mask.all():
+                self.mask = None
 
     # ---- the loop ---------------------------------------------------------------------------
 

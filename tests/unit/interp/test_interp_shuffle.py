@@ -87,3 +87,21 @@ def test_what_nobody_wrote_goes_with_the_value() -> None:
     assert after["out"].tolist() == [7]
     with pytest.raises(UninitializedError, match=r"st\.global"):
         run_text(body.replace("LANE", "0"), buffers, shared=shared, smem_bytes=32)
+
+
+def test_lanes_that_take_another_way_are_waited_for() -> None:
+    """Some lanes jump back to the shuffle while the others come to it from further behind."""
+    body = f"""{SETUP} ld.param.u64 %rd0, [p0]; mov.u32 %r6, 0; bra START;
+    LOOP: shfl.sync.idx.b32 %r5, %r0, 9, 31, {FULL}; add.u32 %r6, %r6, %r5;
+    setp.ge.u32 %p1, %r6, 27; @%p1 bra DONE;
+    START: @%p0 bra LOOP;
+    add.u32 %r1, %r1, 1; bra LOOP;
+    DONE: st.global.b32 [%rd0], %r6;"""
+    _, after = run_text(body, {"out": np.zeros(1, np.uint32)})
+    assert after["out"].tolist() == [27]
+
+
+def test_lanes_at_two_shuffles_wait_for_each_other_in_vain() -> None:
+    shuffle = f"shfl.sync.idx.b32 %r2, %r1, 3, 31, {FULL};"
+    with pytest.raises(DivergenceError, match="exactly the lanes that its mask names"):
+        run_text(f"{SETUP} @%p0 bra ELSE; {shuffle} bra DONE; ELSE: {shuffle} DONE: ret;")
