@@ -16,8 +16,8 @@ from ptxgen.interp import Schedule
 
 pytestmark = [pytest.mark.compile, pytest.mark.covering, pytest.mark.timeout(600)]
 
-PARTS = {"mma": 10, "wgmma": 4}
-REFUSED = {"mma": 0.0, "wgmma": 0.3}
+PARTS = {"mma": 10, "wgmma": 4, "wgmma_tma": 6}
+REFUSED = {"mma": 0.0, "wgmma": 0.3, "wgmma_tma": 0.0}
 """Share of a set that NVRTC may refuse: ptxas serialises the wgmma of a few configs, which is an
 outcome that the tuner stores."""
 

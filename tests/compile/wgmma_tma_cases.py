@@ -74,6 +74,11 @@ CASES: dict[str, Case] = {
             replace(BASE, max_ctas=132, stream_k=True),
             40,
         ),
+        "stream-K, a CTA between two tiles": (
+            Problem(256, 512, 32, "fp16", "int"),
+            replace(BASE, max_ctas=132, stream_k=True, chunk=4),
+            30,
+        ),
         "stream-K, whole K, tails": (
             Problem(200, 544, 544, "fp16", "int"),
             replace(BASE, max_ctas=132, stream_k=True, num_stages=3, raster=8),

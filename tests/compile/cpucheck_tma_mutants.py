@@ -1,0 +1,304 @@
+"""Deliberately broken wgmma_tma kernels: text edits, and how each is to be caught."""
+
+from __future__ import annotations
+
+from cpucheck_mutants import EARLY, FAULT, GUARD, RACE, UNWRITTEN, VALUE, Mutant, mutant
+
+RING = "ring turns twice"
+TAILS = "tails of m, n and k, two row blocks, bias"
+WHOLE_K = "whole K, two warpgroups, fewer tokens than a tile"
+SPLIT = "split K in two"
+SPLIT_FOUR = "split K in four, uneven, tails, bias"
+MULTICAST = "multicast over two, a tile beyond N"
+BOTH = "multicast and split K"
+PERSISTENT = "persistent, rasters"
+STREAM_K = "stream-K"
+
+START = r"  cluster_arrive_relaxed\(\);\n  cluster_wait\(\);  // the mbarriers"
+
+TMA_MUTANTS: list[Mutant] = [
+    # ---- the ring: mbarriers, their phases and their bytes
+    mutant("slots are never released", RING, r"\n        if \(chunk == 0\) release\(.*", "", FAULT),
+    mutant(
+        "the last slot of a tile is not released",
+        PERSISTENT,
+        r"\n    release\(slot == 0 \? STAGES - 1 : slot - 1, true\);",
+        "",
+        FAULT,
+    ),
+    mutant(
+        "the slot in use is released",
+        RING,
+        r"release\(used_slot == 0 \? STAGES - 1 : used_slot - 1, stage > 0\)",
+        "release(used_slot, stage + 1 < num_stages)",
+        RACE,
+    ),
+    mutant(
+        "a lane releases for lanes that may still read",
+        RING,
+        r"\(u32 slot, bool yes\) \{\n    __syncwarp\(\);",
+        "(u32 slot, bool yes) {",
+        RACE,
+    ),
+    mutant(
+        "the consumers wait for the phase before",
+        RING,
+        r"mbarrier_wait\(full \+ slot \* 8, parity\)",
+        "mbarrier_wait(full + slot * 8, parity ^ 1)",
+        RACE,
+        FAULT,
+        times=2,
+    ),
+    mutant(
+        "the next slot is read before it is full",
+        RING,
+        r"\n          mbarrier_wait\(full \+ slot \* 8, parity\);\n          fetch",
+        "\n          fetch",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "the producer waits for the phase before",
+        RING,
+        r"mbarrier_wait\(empty \+ slot \* 8, parity \^ 1\)",
+        "mbarrier_wait(empty + slot * 8, parity)",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "the parity does not turn with the ring",
+        RING,
+        r"if \(\+\+slot == STAGES\) slot = 0, parity \^= 1;\n#pragma",
+        "if (++slot == STAGES) slot = 0;\n#pragma",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "fewer bytes are announced than copied",
+        RING,
+        r"\* 8, COPIED_BYTES\)",
+        "* 8, COPIED_BYTES - 16)",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "more bytes are announced than copied",
+        RING,
+        r"\* 8, COPIED_BYTES\)",
+        "* 8, COPIED_BYTES + 16)",
+        FAULT,
+    ),
+    mutant(
+        "room for one warp less than there are",
+        RING,
+        r"empty \+ slot \* 8, CONSUMER_WARPS\)",
+        "empty + slot * 8, CONSUMER_WARPS - 1)",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "nobody waits until the mbarriers are there",
+        RING,
+        r"  __syncthreads\(\);\n  // ---- this CTA's share",
+        "  // ---- this CTA's share",
+        RACE,
+        FAULT,
+    ),
+    # ---- wgmma: its operands and their registers
+    mutant(
+        "fragments are written while they are read",
+        RING,
+        r"wgmma_wait_1\(\);  // the chunk",
+        "// the chunk",
+        FAULT,
+    ),
+    mutant("swizzle of 64 bytes", RING, r"0x40000040", "0x80000040", VALUE, FAULT),
+    mutant("no swizzle", RING, r"0x40000040", "0x00000040", VALUE, FAULT),
+    mutant(
+        "the second slab of activations is the first",
+        RING,
+        r"step / 4 \* X_SLAB_BYTES",
+        "step / 4 * 0",
+        VALUE,
+    ),
+    mutant(
+        "the second slab goes over the first",
+        RING,
+        r"half \* X_SLAB_BYTES",
+        "half * 0",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "the second slab lies at half its place",
+        RING,
+        r"half \* X_SLAB_BYTES",
+        "half * (X_SLAB_BYTES / 2)",
+        RACE,
+        FAULT,
+        VALUE,
+    ),
+    # ---- quantization groups and tails
+    mutant("one scale a stage", TAILS, r"step % GROUP_STEPS == 0", "step == 0", VALUE),
+    mutant("scale of the next group", TAILS, r"group \* 32\)", "(group ^ 1) * 32)", VALUE),
+    mutant("zero of the wrong feature", TAILS, r"\] & 15\)", "] >> 4)", VALUE),
+    mutant(
+        "whole-K scale of another strip",
+        WHOLE_K,
+        r"\(strip \* 4 \+ warp % 4\) \* 32",
+        "(strip * 4 + (warp + 1) % 4) * 32",
+        VALUE,
+    ),
+    mutant("bias twice", TAILS, r"v0 \+= bias_0\[rb\],", "v0 += 2 * bias_0[rb],", VALUE),
+    mutant("M tail off by one", TAILS, r"\(token < m &&", "(token <= m &&", GUARD, FAULT, times=2),
+    mutant(
+        "M tail loses its last token",
+        TAILS,
+        r"\(token < m &&",
+        "(token < m - 1 &&",
+        UNWRITTEN,
+        times=2,
+    ),
+    mutant("N tail reads on", TAILS, r" && feature < N\)", ")", GUARD, FAULT),
+    mutant("strips beyond N are read", TAILS, r", STRIPS - 1\)\)", ", STRIPS))", FAULT),
+    # ---- split K over a cluster
+    mutant(
+        "no cluster barrier before sums are sent",
+        SPLIT,
+        START,
+        "  __syncthreads();  //",
+        RACE,
+        FAULT,
+    ),
+    mutant("mbarriers are not passed on", SPLIT, r"    fence_mbarrier_init\(\);\n", "", RACE),
+    mutant(
+        "sums are read before they are here",
+        SPLIT,
+        r"\n    mbarrier_wait\(smem_base \+ RECEIVED_OFFSET, 0\);",
+        "",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "fewer sums are awaited than sent",
+        SPLIT_FOUR,
+        r"RECEIVED_OFFSET, RECEIVED_BYTES\)",
+        "RECEIVED_OFFSET, RECEIVED_BYTES / 3)",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "all send to the first place",
+        SPLIT_FOUR,
+        r"\(rank < owner \? rank : rank - 1\) \* PART",
+        "0 * PART",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "sums of another CTA",
+        SPLIT_FOUR,
+        r"from < rank \? from : from - 1",
+        "(from + 1) % 3",
+        VALUE,
+    ),
+    mutant(
+        "a CTA along K starts one stage late",
+        SPLIT_FOUR,
+        r"first_stage = \(int\)\(K_BLOCKS \* blockIdx\.z / SPLIT_K\)",
+        "first_stage = (int)(K_BLOCKS * blockIdx.z / SPLIT_K) + (blockIdx.z > 2)",
+        VALUE,
+    ),
+    # ---- multicast
+    mutant(
+        "no cluster barrier before activations are sent",
+        MULTICAST,
+        START,
+        "  __syncthreads();  //",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "a CTA whose tile lies beyond N leaves early",
+        MULTICAST,
+        r"(  // ---- this CTA's share)",
+        r"  if (blockIdx.y * BLOCK_N >= N) return;\n\1",
+        FAULT,
+    ),
+    mutant(
+        "room for the warps of one CTA",
+        MULTICAST,
+        r"CONSUMER_WARPS \* MULTICAST",
+        "CONSUMER_WARPS",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "room is told to one CTA only",
+        MULTICAST,
+        r"empty \+ slot \* 8, lane % 2",
+        "empty + slot * 8, 0",
+        FAULT,
+    ),
+    mutant(
+        "shared memory goes while others may arrive",
+        MULTICAST,
+        r"  cluster_arrive_relaxed\(\);\n  cluster_wait\(\);\n\}",
+        "}",
+        FAULT,
+    ),
+    mutant("activations go to one CTA", MULTICAST, r"sharing = 3u", "sharing = 1u", FAULT),
+    mutant(
+        "both CTAs copy the same tokens",
+        MULTICAST,
+        r"copied_first = blockIdx\.y % 2 \* COPIED",
+        "copied_first = 0 * COPIED",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "activations of the other half of K",
+        BOTH,
+        r"3u << \(blockIdx\.z \* 2\)",
+        "3u << (2 - blockIdx.z * 2)",
+        VALUE,
+        RACE,
+        FAULT,
+    ),
+    # ---- stream-K
+    mutant(
+        "nobody waits for the count",
+        STREAM_K,
+        r"(last_cta - first_cta\);\n)      named_barrier_sync\(1, CONSUMERS\);\n",
+        r"\1",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "the first CTA of a tile adds up",
+        STREAM_K,
+        r"!= last_cta - first_cta\) continue",
+        "!= 0) continue",
+        EARLY,
+        VALUE,
+    ),
+    mutant(
+        "a part is left out",
+        STREAM_K,
+        r"cta <= last_cta; \+\+cta",
+        "cta < last_cta; ++cta",
+        VALUE,
+    ),
+]
+
+REFUSED_BY_PTXAS = [
+    mutant("no wgmma fence", RING, r"        wgmma_fence\(\);\n", "", FAULT),
+    mutant("sums are read in flight", RING, r"    wgmma_wait_0\(\);\n", "", FAULT, VALUE),
+]
+"""ptxas sees these itself and serialises, which the compile gate takes as an error."""
+
+PTX_MUTANTS = {
+    "no wgmma fence": "wgmma.fence.sync.aligned;",
+    "sums are read in flight": "wgmma.wait_group.sync.aligned 0;",
+}
+"""The same, lost behind NVRTC: words of the PTX that are left out."""
