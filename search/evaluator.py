@@ -16,6 +16,7 @@ from ptxgen.source import LaunchPlan
 class Effort(StrEnum):
     """How long one candidate is timed."""
 
+    CHECK = "check"  # not at all: an OK has no time, and is no trial
     SCREEN = "screen"  # about 20 ms of GPU time
     FULL = "full"  # about 100 ms
 
@@ -72,7 +73,7 @@ class Evaluator(TypingProtocol):
         ...
 
     def evaluate(self, request: EvaluateRequest) -> Outcome:
-        """Check, then time one candidate."""
+        """Check, then time one candidate; Effort.CHECK: only check it."""
         ...
 
     def finals(self, request: FinalsRequest) -> list[Outcome]:

@@ -134,13 +134,15 @@ class GpuEvaluator:
             return replace(
                 base, status=Status.WRONG, message=result.message, rel_err=result.rel_err
             )
+        checked = replace(base, rel_err=result.rel_err)
+        if request.effort is Effort.CHECK:
+            return checked
         graph = self._graph(request.problem, request.m, request.protocol, request.candidate)
         taken = self._steady.take(
             lambda: _screen(graph, SECONDS[request.effort], request.stop_above_us),
             graph.keep_busy,
         )
         self._finish_work()  # before the graph goes
-        checked = replace(base, rel_err=result.rel_err)
         return timed_outcome(checked, taken.value, taken.evidence, taken.fault)
 
     def _finals(self, request: FinalsRequest) -> list[Outcome]:

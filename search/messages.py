@@ -98,8 +98,12 @@ def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
     return asdict(outcome)
 
 
-def outcome_from_dict(data: Any) -> Outcome:
+def outcome_from_dict(data: Any, timed: bool = True) -> Outcome:
     """Inverse of outcome_to_dict, checked: the sender may be broken.
+
+    Args:
+        data: what came.
+        timed: an OK must have a sane time; False where nothing was to be timed.
 
     Raises:
         MessageError: the data is no outcome.
@@ -118,7 +122,8 @@ def outcome_from_dict(data: Any) -> Outcome:
         for name in ("time_us", "spread", "rel_err", "floor_us"):
             if values.get(name) is not None:
                 values[name] = float(values[name])
-        return _with_sane_time(Outcome(**values))
+        outcome = Outcome(**values)
+        return _with_sane_time(outcome) if timed else outcome
     except (TypeError, ValueError, KeyError) as error:
         raise MessageError(f"not an outcome: {error}") from error
 

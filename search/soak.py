@@ -89,7 +89,7 @@ def soak(
     stop = Event()
     runners = [LaneRunner(lane, stop, say) for lane in lanes]
     watch = _Watch(runners, wanted, say, begin, seconds)
-    with _noticed(stop) as signals, ThreadPoolExecutor(len(runners)) as threads:
+    with noticed(stop) as signals, ThreadPoolExecutor(len(runners)) as threads:
         futures = [threads.submit(runner.run) for runner in runners]
         try:
             stopped = watch.until_all_end(futures, stop)
@@ -139,7 +139,7 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def _noticed(stop: Event) -> Iterator[list[str]]:
+def noticed(stop: Event) -> Iterator[list[str]]:
     """Within the block SIGINT and SIGTERM set the stop; their names are in the list."""
     names: list[str] = []
     if threading.current_thread() is not threading.main_thread():  # it may not set handlers

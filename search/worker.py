@@ -22,7 +22,7 @@ from search.child import (
     ChildGarbageError,
     ChildTimeoutError,
 )
-from search.evaluator import EvaluateRequest, FinalsRequest
+from search.evaluator import Effort, EvaluateRequest, FinalsRequest
 from search.messages import MessageError, device_from_dict, outcome_from_dict, request_to_dict
 
 SERVER = "search.evaluator_server:make_handler"
@@ -189,7 +189,7 @@ class GpuWorker:
         """One request, every way to fail turned into an outcome; kills the child where needed."""
         try:
             reply = child.request(request_to_dict(request), limit_s, meanwhile)
-            outcome = outcome_from_dict(reply)
+            outcome = outcome_from_dict(reply, timed=request.effort is not Effort.CHECK)
         except ChildFailedError as error:
             if not error.sticky and error.kind not in HARMLESS:
                 self.kill()  # nobody knows what state it left the context in

@@ -27,6 +27,7 @@ from ptxtune.options import (
 from ptxtune.output import note, say, say_json
 from ptxtune.selection import select_problems
 from ptxtune.selfcheck_text import gates_document, gates_text, soak_document, soak_text
+from ptxtune.shapes_text import shapes_document, shapes_text
 from ptxtune.target import resolve_target
 from ptxtune.tuning import make_job
 from search.gates import Gate, offline_gates
@@ -34,6 +35,7 @@ from search.job import EVALUATOR, TuneJob
 from search.progress import ProgressView
 from search.replay import load_recording
 from search.selfcheck import record, selfcheck, small_families
+from search.shape_soak import ShapeJob, soak_shapes
 from search.soak import SoakReport, soak
 from search.soak_plan import lanes_for, plan_soak
 from search.worker import GpuWorker
@@ -89,6 +91,12 @@ REPLAY_TRIALS = 100
     type=click.FloatRange(min=1),
     help="Time limit of --soak; at the limit it says what it had, and fails.",
 )
+@click.option(
+    "--shapes",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="On the GPU: check random configs of all families on random shapes, for so long.",
+)
 @device_option
 @cache_option
 @json_option
@@ -108,6 +116,7 @@ def command(
     gpu_faults: bool,
     lanes: int | None,
     seconds: float | None,
+    shapes: float | None,
     device: str | None,
     cache_dir: str | None,
     as_json: bool,
@@ -126,10 +135,13 @@ def command(
       ptxtune selfcheck --replay recorded.jsonl.gz
       ptxtune selfcheck --soak 1000
       ptxtune selfcheck --soak 1000 --gpu-faults --seconds 200
+      ptxtune selfcheck --shapes 600
     """
-    modes = [record_file is not None, replay_file is not None, faults is not None]
-    if sum(modes) > 1:
-        raise click.UsageError("--record, --replay and --soak exclude each other; choose one.")
+    modes = (record_file, replay_file, faults, shapes)
+    if sum(mode is not None for mode in modes) > 1:
+        raise click.UsageError(
+            "--record, --replay, --soak and --shapes exclude each other; choose one."
+        )
     if gpu_faults and faults is None:
         raise click.UsageError("--gpu-faults says which faults; add --soak N for how many.")
     if faults is None and (lanes is not None or seconds is not None):
@@ -142,6 +154,8 @@ def command(
     if faults is not None:
         report = _soak(faults, gpu_faults, seed, lanes or lanes_for(faults), seconds)
         passed = _show_soak(report, as_json)
+    elif shapes is not None:
+        passed = _check_shapes(shapes, seed, device=device, cache_dir=cache_dir, as_json=as_json)
     elif replay_file is not None:
         recording = load_recording(replay_file)
         passed = _show(offline_gates(recording, trials=REPLAY_TRIALS, seeds=repeats), as_json)
@@ -232,6 +246,26 @@ def _measured_gpu() -> DeviceRecord:
         )
     with GpuWorker(EVALUATOR) as worker:
         return worker.device()
+
+
+def _check_shapes(
+    seconds: float, seed: int, *, device: str | None, cache_dir: str | None, as_json: bool
+) -> bool:
+    """Random shapes on the GPU that is here; without --cache-dir no compiled kernel is kept."""
+    target = resolve_target(None, device=device)
+    if target.detected is None:
+        raise ArchError(
+            f"--shapes runs kernels on a GPU, and none is here ({target.reason}). ptxtune check "
+            f"--cpu checks kernels without one."
+        )
+    with tempfile.TemporaryDirectory(prefix="ptxtune-shapes-") as folder:
+        cache = Path(cache_dir).expanduser() if cache_dir else Path(folder)
+        report = soak_shapes(ShapeJob(cache, seconds, seed, gpu_uuid=target.only_uuid), note)
+    if as_json:
+        say_json(shapes_document(report))
+    else:
+        say(shapes_text(report))
+    return report.passed
 
 
 def _show_soak(report: SoakReport, as_json: bool) -> bool:
