@@ -244,6 +244,7 @@ class Winner(Base):
     trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id"))
     default_us: Mapped[float | None]
     cublas_us: Mapped[float | None]
+    dequantized_us: Mapped[float | None]
     ties: Mapped[list[dict[str, Any]]]
     proof: Mapped[dict[str, Any] | None]
     updated_at: Mapped[datetime]

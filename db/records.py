@@ -81,7 +81,7 @@ class TrialRecord:
     problem: Problem
     m: int
     protocol: Protocol
-    contender: str  # "ptxtune", or a baseline: "cublas"
+    contender: str  # "ptxtune", or a baseline: "cublas", "dequantized"
     config: KernelConfig | None
     source_digest: str
     outcome: Outcome
@@ -105,7 +105,8 @@ class RunRecord:
 class WinnerRecord:
     """The best ok trial of a problem x bucket x device x protocol, with what it was compared with.
 
-    default_us and cublas_us were measured in the same run; None where they were not measured.
+    default_us, cublas_us and dequantized_us (dequantize + matmul) were measured in the same run;
+    None where they were not measured.
     predicted is True where no GPU ran the kernel and time_us comes from the model. proof is what
     the finals showed, evidence what the GPU said meanwhile; None where there was neither.
     batch_invariant: it is the best of those whose sums have one order for every M. resources are
@@ -136,6 +137,18 @@ class WinnerRecord:
     layout_version: int = LAYOUT_VERSION
     batch_invariant: bool = False
     resources: Resources | None = None
+    dequantized_us: float | None = None
+
+    @property
+    def dequantize_first(self) -> bool:
+        """Whether dequantize + matmul is the faster way at this M, beyond doubt.
+
+        By the ratios of the same rounds, whose interval must lie below 1, where there are any.
+        """
+        if self.predicted or self.dequantized_us is None:
+            return False
+        ratio = self.proof.over_dequantized if self.proof else None
+        return self.dequantized_us < self.time_us and (ratio is None or ratio.high < 1)
 
 
 class Level(StrEnum):

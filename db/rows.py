@@ -162,6 +162,7 @@ def winner_record(row: Winner) -> WinnerRecord | None:
         layout_version=trial.layout_version,
         batch_invariant=row.batch_invariant,
         resources=_resources(trial),
+        dequantized_us=row.dequantized_us,
     )
 
 

@@ -162,6 +162,7 @@ class Store:
         *,
         default_us: float | None = None,
         cublas_us: float | None = None,
+        dequantized_us: float | None = None,
         ties: Sequence[KernelConfig] = (),
         proof: Proof | None = None,
         refresh: bool = False,
@@ -178,6 +179,7 @@ class Store:
             trial_id: an ok or predicted trial of ours.
             default_us: time of the default config in the same run.
             cublas_us: time of cuBLAS in the same run.
+            dequantized_us: time of dequantize + matmul in the same run.
             ties: configs that are as fast within the noise.
             proof: what the finals showed; None where there were none.
             refresh: replace a faster stored winner as well.
@@ -208,6 +210,7 @@ class Store:
             winner.trial_id = trial_id
             winner.default_us = default_us
             winner.cublas_us = cublas_us
+            winner.dequantized_us = dequantized_us
             winner.ties = [config.to_dict() for config in ties]
             winner.proof = proof.to_dict() if proof else None
             winner.updated_at = self._now()

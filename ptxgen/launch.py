@@ -94,7 +94,7 @@ def run(  # noqa: PLR0917
     Raises:
         TensorError: a tensor does not fit; names value, limit and way out. Nothing was launched.
     """
-    _check(problem, x, packed, bias, out)
+    check_tensors(problem, x, packed, bias, out)
     rows = x.reshape(-1, problem.k)
     m = check_m(rows.shape[0])
     y = out if out is not None else x.new_empty((*x.shape[:-1], problem.n))
@@ -129,9 +129,10 @@ def aligned_rows(rows: Tensor) -> Tensor:
     return torch.empty((m, k), dtype=rows.dtype, device=rows.device).copy_(rows)
 
 
-def _check(
+def check_tensors(
     problem: Problem, x: Tensor, packed: Tensor, bias: Tensor | None, out: Tensor | None
 ) -> None:
+    """Raises TensorError where the tensors of a launch do not fit; see run."""
     dtype = TORCH_DTYPES[problem.dtype]
     if not x.is_cuda:
         raise TensorError(f"x is on {x.device}; move it to the GPU that holds the packed weights.")

@@ -24,6 +24,8 @@ class Proof:
         over_default: default over winner, paired, with its interval.
         over_cublas: cuBLAS over winner, paired, with its interval.
         over_previous: earlier winner over winner, paired, with its interval.
+        dequantized_us: of dequantize + matmul in the same window; None where it took no part.
+        over_dequantized: dequantize + matmul over winner, paired, with its interval.
     """
 
     rounds: int
@@ -34,6 +36,8 @@ class Proof:
     over_default: Interval | None = None
     over_cublas: Interval | None = None
     over_previous: Interval | None = None
+    dequantized_us: float | None = None
+    over_dequantized: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-friendly."""
@@ -41,12 +45,15 @@ class Proof:
 
     @classmethod
     def from_dict(cls, data: Any) -> Proof:
-        """Inverse of to_dict. Raises TypeError, KeyError or ValueError on anything else."""
-        values = dict(data)
+        """Inverse of to_dict. Raises TypeError, KeyError or ValueError on anything else.
+
+        The parts about dequantize + matmul may be missing, as in proofs of database schema 0002.
+        """
+        values = {"dequantized_us": None, "over_dequantized": None, **dict(data)}
         values["time_us"] = _interval(values["time_us"])
-        for name in ("over_default", "over_cublas", "over_previous"):
+        for name in ("over_default", "over_cublas", "over_previous", "over_dequantized"):
             values[name] = None if values[name] is None else _interval(values[name])
-        for name in ("default_us", "cublas_us", "previous_us"):
+        for name in ("default_us", "cublas_us", "previous_us", "dequantized_us"):
             values[name] = None if values[name] is None else _finite(name, values[name])
         if type(values["rounds"]) is not int or values["rounds"] < 0:
             raise ValueError(f"rounds = {values['rounds']!r:.60} is not a count")

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from db import query
 from db.records import WinnerRecord
 from ptxgen.config import KernelConfig
+from ptxgen.dequantize.rule import DEQUANTIZED
 from ptxgen.families.invariant import is_invariant
 from ptxgen.outcome import Outcome, Status
 from search.context import MAX_KILLS, RunContext, StoppedError, emit_source
-from search.evaluator import Candidate, Effort, EvaluateRequest, FinalsRequest
+from search.dequantized import dequantizer, may_take_part
+from search.evaluator import (
+    CUBLAS,
+    Candidate,
+    Contender,
+    Effort,
+    EvaluateRequest,
+    FinalsRequest,
+    name_of,
+)
 from search.events import FinalsStarted, Note, Task, TaskEnded
 from search.finals import FINALISTS, Decision, Final, decide
 from search.proof import prove
@@ -26,13 +36,13 @@ class _Window:
     Attributes:
         finals: our contenders.
         trial_ids: of our contenders, by config key.
-        cublas: how the baseline ended; None where it did not take part.
+        baselines: how cuBLAS and dequantize + matmul ended, by name, where they took part.
         paired: whether they took turns, so that sample i of all is of the same round.
     """
 
     finals: list[Final]
     trial_ids: dict[str, int]
-    cublas: Outcome | None
+    baselines: Mapping[str, Outcome]
     paired: bool
 
     def outcome_of(self, config: KernelConfig | None) -> Outcome | None:
@@ -54,7 +64,7 @@ def conclude(context: RunContext, search: TaskSearch, task: Task) -> TaskEnded:
     """
     stored = _stored_winner(context, task)
     nothing_new = search.new_trials == 0 and not context.job.refresh
-    if stored is not None and nothing_new and _stands(context, search, stored):
+    if stored is not None and nothing_new and _stands(context, search, task, stored):
         return _from_record(task, stored, context.floor_us(task))
     if not search.best_configs(1):
         return _without_winner(context, task, "no candidate ended well")
@@ -69,13 +79,16 @@ def conclude(context: RunContext, search: TaskSearch, task: Task) -> TaskEnded:
 def _by_finals(
     context: RunContext, search: TaskSearch, task: Task, stored: WinnerRecord | None
 ) -> TaskEnded:
-    """Times the best ones, the default, the winner stored before and cuBLAS in turns."""
+    """Times the best ones, the default, the winner stored before and the baselines in turns."""
     configs = search.best_configs(FINALISTS)
-    contenders: list[Candidate | None] = [*search.candidates(configs)]
+    contenders: list[Contender] = [*search.candidates(configs)]
     if stored is not None and stored.config not in configs:
         contenders += _previous_winner(context, search, task, stored.config)
     if context.job.baseline:
         contenders.append(None)
+    dense = dequantizer(context, task)
+    if dense is not None:
+        contenders.append(dense)
     context.on_event(FinalsStarted(task, len(contenders)))
     window = _timed_in_turns(context, task, contenders)
     neighbours = frozenset(config.key() for config in search.neighbours)
@@ -100,15 +113,17 @@ def _won(
     proof = prove(
         winner.outcome,
         default=window.outcome_of(default),
-        cublas=window.cublas,
+        cublas=window.baselines.get(CUBLAS),
         previous=window.outcome_of(previous),
         paired=window.paired,
+        dequantized=window.baselines.get(DEQUANTIZED),
     )
     ties = tuple(item.candidate.config for item in decision.ties)
     context.store.set_winner(
         window.trial_ids[winner.key],
         default_us=proof.default_us,
         cublas_us=proof.cublas_us,
+        dequantized_us=proof.dequantized_us,
         ties=ties,
         proof=proof,
         refresh=True,  # the stored winner took part where it still counts
@@ -130,6 +145,7 @@ def _won(
         proof=proof,
         evidence=evidence,
         ties=ties,
+        dequantized_us=proof.dequantized_us,
     )
 
 
@@ -167,9 +183,7 @@ def _previous_winner(
     ]
 
 
-def _timed_in_turns(
-    context: RunContext, task: Task, contenders: Sequence[Candidate | None]
-) -> _Window:
+def _timed_in_turns(context: RunContext, task: Task, contenders: Sequence[Contender]) -> _Window:
     """How the contenders ended; timed one by one where the worker dies in the finals.
 
     Their rows are written afterwards: every one of them was journalled when it was first measured.
@@ -192,14 +206,14 @@ def _timed_in_turns(
             )
             for item in contenders
         ]
-    finals, trial_ids, cublas = [], {}, None
+    finals, trial_ids, baselines = [], {}, {}
     for contender, (trial_id, outcome) in zip(contenders, trials, strict=True):
-        if contender is None:
-            cublas = outcome
-        else:
+        if isinstance(contender, Candidate):
             finals.append(Final(contender, outcome))
             trial_ids[contender.config.key()] = trial_id
-    return _Window(finals, trial_ids, cublas, paired)
+        else:
+            baselines[name_of(contender)] = outcome
+    return _Window(finals, trial_ids, baselines, paired)
 
 
 def _by_screening(context: RunContext, search: TaskSearch, task: Task) -> TaskEnded:
@@ -229,9 +243,11 @@ def _stored_winner(context: RunContext, task: Task) -> WinnerRecord | None:
     return found[0] if found else None
 
 
-def _stands(context: RunContext, search: TaskSearch, winner: WinnerRecord) -> bool:
+def _stands(context: RunContext, search: TaskSearch, task: Task, winner: WinnerRecord) -> bool:
     """Whether this very source was measured by this toolchain and compared."""
     compared = winner.cublas_us is not None or not context.job.baseline
+    if may_take_part(context, task):
+        compared = compared and winner.dequantized_us is not None
     return compared and winner.default_us is not None and search.time_of(winner.config) is not None
 
 
@@ -246,6 +262,7 @@ def _from_record(task: Task, winner: WinnerRecord, floor_us: float) -> TaskEnded
         proof=winner.proof,
         evidence=winner.evidence,
         ties=winner.ties,
+        dequantized_us=winner.dequantized_us,
     )
 
 

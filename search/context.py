@@ -18,7 +18,7 @@ from ptxgen.families.base import Family
 from ptxgen.outcome import Outcome, Status
 from ptxgen.source import KernelSource
 from search.compile_pool import CompilePool
-from search.evaluator import Candidate, EvaluateRequest
+from search.evaluator import Contender, EvaluateRequest, config_of, name_of
 from search.events import Note, OnEvent, Task
 from search.gpu_lock import GpuLock
 from search.job import TuneJob
@@ -26,8 +26,6 @@ from search.ledger import Ledger
 from search.model import floor_us
 from search.stop import StopRequest
 from search.worker import GpuWorker
-
-CUBLAS = "cublas"
 
 MAX_KILLS = 2
 """A config that killed or hung the worker this often on a device is not run there again."""
@@ -104,7 +102,7 @@ class RunContext:
     def measure(
         self, task: Task, request: EvaluateRequest, meanwhile: Callable[[], None] | None = None
     ) -> tuple[int, Outcome]:
-        """Journals, runs and stores one candidate, or the baseline. Returns the trial's id too.
+        """Journals, runs and stores one candidate, or a baseline. Returns the trial's id too.
 
         `meanwhile` is called once while the GPU is busy: the next candidates can be made then.
         """
@@ -119,12 +117,12 @@ class RunContext:
                 self._end(trial_id, Outcome(Status.NOISY, reason))
                 raise
         self._end(trial_id, outcome)
-        self.ledger.add(task, candidate.config if candidate else None, outcome)
+        self.ledger.add(task, config_of(candidate), outcome)
         if self.worker.restarts > restarts:
             self.on_event(Note("the GPU worker was restarted"))
         return trial_id, outcome
 
-    def record(self, task: Task, candidate: Candidate | None, outcome: Outcome) -> int:
+    def record(self, task: Task, candidate: Contender, outcome: Outcome) -> int:
         """Stores a trial that is over already, such as a finalist's. Returns its id."""
         trial_id = self._started(task, candidate)
         self._end(trial_id, outcome)
@@ -147,15 +145,15 @@ class RunContext:
         self._end(trial_id, outcome)
         self.ledger.add(task, config, outcome)
 
-    def _started(self, task: Task, candidate: Candidate | None) -> int:
+    def _started(self, task: Task, candidate: Contender) -> int:
         return self._patiently(
             lambda: self.store.start_trial(
                 self.run_id,
                 task.problem,
                 task.m,
                 task.protocol,
-                contender="ptxtune" if candidate else CUBLAS,
-                config=candidate.config if candidate else None,
+                contender=name_of(candidate),
+                config=config_of(candidate),
                 source_digest=candidate.source_digest if candidate else "",
             )
         )

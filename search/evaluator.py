@@ -8,9 +8,13 @@ from typing import Protocol as TypingProtocol
 
 from db.records import DeviceRecord, Protocol
 from ptxgen.config import KernelConfig
+from ptxgen.dequantize.rule import DEQUANTIZED
 from ptxgen.outcome import Outcome, Resources
 from ptxgen.problem import Problem
 from ptxgen.source import LaunchPlan
+
+PTXTUNE, CUBLAS = "ptxtune", "cublas"
+"""Names of contenders in the database; the third one is ptxgen.dequantize.rule.DEQUANTIZED."""
 
 
 class Effort(StrEnum):
@@ -37,13 +41,43 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Dequantizer:
+    """A problem's compiled dequantize kernel; with torch's matmul it is a contender, no candidate.
+
+    It has no config and never becomes a winner. The attributes are those of a candidate.
+    """
+
+    plan: LaunchPlan
+    entry: str
+    cubin_path: str
+    resources: Resources
+    source_digest: str
+
+
+Contender = Candidate | Dequantizer | None
+"""Who can be timed: one of ours, dequantize + matmul, or None: the cuBLAS FP16/BF16 baseline."""
+
+
+def config_of(contender: Contender) -> KernelConfig | None:
+    """A candidate's config; None for the baselines."""
+    return contender.config if isinstance(contender, Candidate) else None
+
+
+def name_of(contender: Contender) -> str:
+    """What the database calls a contender."""
+    if contender is None:
+        return CUBLAS
+    return PTXTUNE if isinstance(contender, Candidate) else DEQUANTIZED
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluateRequest:
-    """Check a candidate, then time it. candidate None: time the cuBLAS FP16/BF16 baseline."""
+    """Check a contender, then time it."""
 
     problem: Problem
     m: int
     protocol: Protocol
-    candidate: Candidate | None
+    candidate: Contender
     effort: Effort = Effort.SCREEN
     stop_above_us: float | None = None
     """Stop early, with what was measured so far, once clearly slower than this."""
@@ -51,12 +85,12 @@ class EvaluateRequest:
 
 @dataclass(frozen=True, slots=True)
 class FinalsRequest:
-    """Time several checked candidates in turns in one window. candidates None entries: cuBLAS."""
+    """Time several checked contenders in turns in one window."""
 
     problem: Problem
     m: int
     protocol: Protocol
-    candidates: tuple[Candidate | None, ...] = field(default=())
+    candidates: tuple[Contender, ...] = field(default=())
     rounds: int = 11
 
 

@@ -102,6 +102,7 @@ class TaskEnded:
         proof: what the finals showed; None where there were none.
         evidence: what the GPU said during the finals.
         ties: configs that cannot be told from the fastest one, the winner included.
+        dequantized_us: of dequantize + matmul, in the same window; None where it took no part.
     """
 
     task: Task
@@ -114,6 +115,7 @@ class TaskEnded:
     proof: Proof | None = None
     evidence: Evidence | None = None
     ties: tuple[KernelConfig, ...] = ()
+    dequantized_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from ptxgen.families.mma.config import MmaConfig
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
 from ptxgen.source import KernelSource, LaunchPlan
-from search.evaluator import Candidate, Effort, EvaluateRequest, FinalsRequest
+from search.evaluator import Candidate, Effort, EvaluateRequest, FinalsRequest, config_of
 from search.faults import PROCESS_FAULTS, Fault, FaultPlan
 
 DEVICE = DeviceRecord(
@@ -43,6 +43,7 @@ DEVICE = DeviceRecord(
     measured=True,
 )
 NEVER_S = 600.0
+BASELINE_US = 20.0
 SLOW_S = 0.15
 
 _SEARCHED: dict[str, tuple[Scalar, ...]] = {
@@ -166,8 +167,8 @@ class SoakEvaluator:
         return "1.0"
 
     def evaluate(self, request: EvaluateRequest) -> Outcome:
-        if request.candidate is None:
-            return _ok(20.0)
+        if not isinstance(request.candidate, Candidate):
+            return _ok(BASELINE_US)
         if request.effort is Effort.FULL:  # a finalist: it was measured well before
             return _ok(soak_time_us(request.candidate.config))
         case = request.problem.key()
@@ -184,7 +185,8 @@ class SoakEvaluator:
             marker.touch()
             self._log.add("exit in the finals")
             os._exit(3)
-        return [_ok(soak_time_us(item.config) if item else 20.0) for item in request.candidates]
+        configs = [config_of(item) for item in request.candidates]
+        return [_ok(soak_time_us(config) if config else BASELINE_US) for config in configs]
 
     def _happens(self, fault: Fault, candidate: Candidate, case: str) -> bool:
         if not fault.deadly or not self._plan.is_transient(candidate.config, case):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from db.records import DeviceRecord, Protocol
 from ptxgen.arch import arch_of_capability
 from ptxgen.ceilings import measure_ceilings
 from ptxgen.check import CheckResult, check
+from ptxgen.dequantize.product import multiply, run_dequantized
+from ptxgen.dequantize.rule import bytes_moved
 from ptxgen.device import LoadedKernel, device_facts
 from ptxgen.errors import DriverError
 from ptxgen.launch import WorkspacePool, run
@@ -25,7 +28,14 @@ from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight, dequantize
 from search.clocks import Clocks
 from search.cuda_errors import typed_cuda_errors
-from search.evaluator import Candidate, Effort, EvaluateRequest, FinalsRequest
+from search.evaluator import (
+    Candidate,
+    Contender,
+    Dequantizer,
+    Effort,
+    EvaluateRequest,
+    FinalsRequest,
+)
 from search.model import floor_us
 from search.rounds import time_in_turns
 from search.steady import Steady
@@ -39,7 +49,8 @@ MAX_FP64_FLOPS = 1e11
 """A larger reference is computed in FP32, whose error is far below any tolerance: most GPUs do FP64
 at a sixty-fourth of the speed."""
 
-Contender = Candidate | None
+Launch = Callable[[int, Tensor], None]
+"""Launches a contender on a copy of the weights and an output [m, N]."""
 
 
 @dataclass(slots=True)
@@ -53,6 +64,7 @@ class _Layer:
     ref: dict[int, Tensor] = field(default_factory=dict)
     dense: list[Tensor] = field(default_factory=list)
     bias: Tensor | None = None
+    unpacked: Tensor | None = None  # where the dequantize kernel writes
 
 
 class GpuEvaluator:
@@ -174,20 +186,28 @@ class GpuEvaluator:
         if contender is None:
             out = self._dense_product(layer, m, 0)
             return CheckResult(True, relative_error(out, ref))
-        kernel = self._kernel(contender)
+        launch = self._launcher(layer, m, contender)
+        return check(lambda y: launch(0, y), problem, ref)
 
-        def launch(y: Tensor) -> None:
-            run(
-                kernel,
-                problem,
-                layer.x[m],
-                layer.packed[0],
-                layer.bias,
-                y,
-                workspaces=self._workspaces,
-            )
+    def _launcher(
+        self, layer: _Layer, m: int, contender: Candidate | Dequantizer, chained: bool = False
+    ) -> Launch:
+        """Launches of one of our kernels; x of m is there already."""
+        kernel, problem, x, bias = self._kernel(contender), layer.problem, layer.x[m], layer.bias
+        if isinstance(contender, Dequantizer):
+            dense = self._unpacked(layer)
 
-        return check(launch, problem, ref)
+            def unpack_and_multiply(copy: int, out: Tensor) -> None:
+                run_dequantized(kernel, problem, x, layer.packed[copy], bias, out, dense=dense)
+
+            return unpack_and_multiply
+
+        def launch(copy: int, out: Tensor) -> None:
+            packed = layer.packed[copy]
+            pool = self._workspaces
+            run(kernel, problem, x, packed, bias, out, workspaces=pool, chained=chained)
+
+        return launch
 
     def _graph(
         self, problem: Problem, m: int, protocol: Protocol, contender: Contender
@@ -204,26 +224,15 @@ class GpuEvaluator:
                 self._dense_product(layer, m, copy, dense_out)
 
             return TimedGraph(multiply, copies, floor)
-        kernel, x = self._kernel(contender), layer.x[m]
+        x = layer.x[m]
         out = torch.empty(m, problem.n, dtype=x.dtype, device=x.device)
-        chained = protocol is Protocol.CHAINED
+        launch = self._launcher(layer, m, contender, protocol is Protocol.CHAINED)
+        unpacks = isinstance(contender, Dequantizer)
+        moved = bytes_moved(problem, m) if unpacks else problem.bytes_moved(m)
+        copies = min(len(layer.packed), copies_for(moved, l2_bytes))
+        return TimedGraph(lambda copy: launch(copy, out), copies, floor)
 
-        def launch(copy: int) -> None:
-            run(
-                kernel,
-                problem,
-                x,
-                layer.packed[copy],
-                layer.bias,
-                out,
-                workspaces=self._workspaces,
-                chained=chained,
-            )
-
-        copies = min(len(layer.packed), copies_for(problem.bytes_moved(m), l2_bytes))
-        return TimedGraph(launch, copies, floor)
-
-    def _kernel(self, candidate: Candidate) -> LoadedKernel:
+    def _kernel(self, candidate: Candidate | Dequantizer) -> LoadedKernel:
         """The candidate's kernel; the least recently used ones are unloaded."""
         key = candidate.source_digest
         if key not in self._kernels:
@@ -283,10 +292,19 @@ class GpuEvaluator:
     def _dense_product(self, layer: _Layer, m: int, copy: int, out: Tensor | None = None) -> Tensor:
         """The cuBLAS product with one copy of the dense weights, [m, N]."""
         self._dense_copies(layer)
-        x, weight = layer.x[m], layer.dense[copy].t()
-        if layer.bias is None:
-            return torch.mm(x, weight, out=out)
-        return torch.addmm(layer.bias, x, weight, out=out)
+        x = layer.x[m]
+        if out is None:
+            out = torch.empty(m, layer.problem.n, dtype=x.dtype, device=x.device)
+        multiply(x, layer.dense[copy], layer.bias, out)
+        return out
+
+    def _unpacked(self, layer: _Layer) -> Tensor:
+        """Memory for the dense weight that dequantize + matmul goes through."""
+        if layer.unpacked is None:
+            shape = (layer.problem.n, layer.problem.k)
+            dtype = TORCH_DTYPES[layer.problem.dtype]
+            layer.unpacked = torch.empty(shape, dtype=dtype, device=self._device)
+        return layer.unpacked
 
     def _floor_us(self, problem: Problem, m: int) -> float:
         return floor_us(problem, m, self._record.read_gbps, self._record.tensor_tflops)

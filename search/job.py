@@ -36,7 +36,7 @@ class TuneJob:
         sampler: tpe, random or exhaustive; None: exhaustive for small spaces, else tpe.
         seed: of every random choice.
         refresh: measure again what earlier runs have measured.
-        baseline: time cuBLAS in the finals.
+        baseline: time cuBLAS, and from M = 64 on dequantize + matmul, in the finals.
         evaluator: "module:function" that makes the evaluator in the worker process.
         evaluator_options: plain JSON data for it.
         limits: timeouts of the worker.

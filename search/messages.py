@@ -15,19 +15,28 @@ from ptxgen.families import config_from_dict
 from ptxgen.outcome import Outcome, Resources, Status
 from ptxgen.problem import Problem
 from ptxgen.source import LaunchPlan
-from search.evaluator import Candidate, Effort, EvaluateRequest, FinalsRequest
+from search.evaluator import (
+    Candidate,
+    Contender,
+    Dequantizer,
+    Effort,
+    EvaluateRequest,
+    FinalsRequest,
+    config_of,
+)
 
 
 class MessageError(ValueError):
     """A message that is not what the protocol says."""
 
 
-def candidate_to_dict(candidate: Candidate | None) -> dict[str, Any] | None:
-    """JSON form of a candidate; None stands for the cuBLAS baseline."""
+def candidate_to_dict(candidate: Contender) -> dict[str, Any] | None:
+    """JSON form of a contender: a dequantizer's config is null, and null is the cuBLAS baseline."""
     if candidate is None:
         return None
+    config = config_of(candidate)
     return {
-        "config": candidate.config.to_dict(),
+        "config": None if config is None else config.to_dict(),
         "plan": candidate.plan.to_dict(),
         "entry": candidate.entry,
         "cubin_path": candidate.cubin_path,
@@ -36,17 +45,26 @@ def candidate_to_dict(candidate: Candidate | None) -> dict[str, Any] | None:
     }
 
 
-def candidate_from_dict(data: dict[str, Any] | None) -> Candidate | None:
+def candidate_from_dict(data: dict[str, Any] | None) -> Contender:
     """Inverse of candidate_to_dict."""
     if data is None:
         return None
-    return Candidate(
-        config=config_from_dict(data["config"]),
+    kernel = Dequantizer(
         plan=LaunchPlan.from_dict(data["plan"]),
         entry=data["entry"],
         cubin_path=data["cubin_path"],
         resources=Resources(**data["resources"]),
         source_digest=data["source_digest"],
+    )
+    if data["config"] is None:
+        return kernel
+    return Candidate(
+        config=config_from_dict(data["config"]),
+        plan=kernel.plan,
+        entry=kernel.entry,
+        cubin_path=kernel.cubin_path,
+        resources=kernel.resources,
+        source_digest=kernel.source_digest,
     )
 
 

@@ -134,6 +134,8 @@ class ProgressView:
             parts.append(f"{event.default_us / event.time_us:.2f}x the default")
         if event.cublas_us:
             parts.append(f"{event.cublas_us / event.time_us:.2f}x cuBLAS")
+        if event.dequantized_us:
+            parts.append(f"{event.dequantized_us / event.time_us:.2f}x dequantize + matmul")
         self._say(f"{event.task.title()}: {', '.join(parts)}; {event.config.key()}")
 
     def _say(self, text: str) -> None:

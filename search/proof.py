@@ -15,6 +15,7 @@ def prove(
     cublas: Outcome | None,
     previous: Outcome | None,
     paired: bool,
+    dequantized: Outcome | None = None,
 ) -> Proof:
     """What the finals showed of a winner.
 
@@ -24,6 +25,7 @@ def prove(
         cublas: of the baseline.
         previous: of the winner that was stored before, where it is another config.
         paired: whether sample i of all of them is of the same round.
+        dequantized: of dequantize + matmul.
     """
     samples = winner.samples_us or (winner.time_us or 0.0,)
 
@@ -39,6 +41,8 @@ def prove(
         over_default=over(default),
         over_cublas=over(cublas),
         over_previous=over(previous),
+        dequantized_us=_time_us(dequantized),
+        over_dequantized=over(dequantized),
     )
 
 

@@ -22,7 +22,7 @@ from ptxgen.families.base import Family
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
 from ptxgen.source import KernelSource, LaunchPlan
-from search.evaluator import Candidate, EvaluateRequest, FinalsRequest
+from search.evaluator import Candidate, Contender, EvaluateRequest, FinalsRequest, name_of
 from search.events import Task
 from search.ranking import Ranker, gpu_spec_of
 from search.samplers import Sampler, SamplerName
@@ -233,11 +233,10 @@ class ReplayEvaluator:
     def finals(self, request: FinalsRequest) -> list[Outcome]:
         return [self._outcome(request, candidate) for candidate in request.candidates]
 
-    def _outcome(
-        self, request: EvaluateRequest | FinalsRequest, candidate: Candidate | None
-    ) -> Outcome:
-        if candidate is None:
-            return Outcome(Status.LOAD_ERROR, "cuBLAS is not among the recorded trials")
+    def _outcome(self, request: EvaluateRequest | FinalsRequest, candidate: Contender) -> Outcome:
+        if not isinstance(candidate, Candidate):
+            reason = f"{name_of(candidate)} is not among the recorded trials"
+            return Outcome(Status.LOAD_ERROR, reason)
         task = Task(request.problem, request.m, request.protocol)
         found = self._recording.outcome(task, candidate.config)
         samples = () if found.time_us is None else (found.time_us,) * 3

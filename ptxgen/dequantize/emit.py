@@ -28,8 +28,8 @@ from ptxgen.weights.layout import (
 ENTRY = "ptxtune_dequantize"
 THREADS = 256
 BLOCKS = 2
-"""K blocks of a CTA; each takes four warps, one a row block. 40 KB go through memory for each CTA, and
-a row's 512 bytes are written together."""
+"""K blocks of a CTA; each takes four warps, one a row block. A CTA moves 40 KB, and writes the 512
+bytes of a row together."""
 
 ABOUT = """\
 // A warp turns one row block x 128 inputs from the order of mma's A fragments into rows. Each four

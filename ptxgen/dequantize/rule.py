@@ -14,7 +14,7 @@ It moves nine times the packed bytes: it reads them, writes four times as many, 
 those. A kernel of ours reads them once; up to M = 64 that, not its 2 M N K operations, is most of
 its time: on an H200 (4.5 TB/s, 634 TFLOP/s by mma.sync) the operations take 0.03 M of the time of
 the bytes, 1.8 times it at M = 64. So below 64 a winner would have to miss its floor fivefold to be
-the slower one.
+the slower one (less where the whole dense weight stays in L2, and then two launches weigh more).
 """
 
 
@@ -32,5 +32,5 @@ def serves(m: int, measured_m: int) -> bool:
 
 
 def bytes_moved(problem: Problem, m: int) -> int:
-    """Bytes through memory for a batch of m: the weight is written and read again, all else once."""
+    """Bytes through memory for a batch of m: the weight is written and read, all else once."""
     return problem.bytes_moved(m) + 2 * (2 * problem.n * problem.k)

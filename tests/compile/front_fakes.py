@@ -8,7 +8,7 @@ from typing import Any
 
 from db.records import DeviceRecord
 from ptxgen.outcome import Outcome, Status
-from search.evaluator import Candidate, EvaluateRequest, FinalsRequest
+from search.evaluator import Candidate, Contender, EvaluateRequest, FinalsRequest
 
 UUID = "GPU-fake-1"
 DEVICE = DeviceRecord(
@@ -18,9 +18,11 @@ DEVICE = DeviceRecord(
 CUBLAS_US = 40.0
 
 
-def known_time_us(candidate: Candidate | None) -> float:
-    """Few threads are fast here; cuBLAS is slow."""
-    return CUBLAS_US if candidate is None else 5.0 + candidate.plan.threads / 1000
+def known_time_us(contender: Contender) -> float:
+    """Few threads are fast here; the baselines are slow."""
+    if not isinstance(contender, Candidate):
+        return CUBLAS_US
+    return 5.0 + contender.plan.threads / 1000
 
 
 class FakeGpu:

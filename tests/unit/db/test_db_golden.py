@@ -6,7 +6,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from golden_database import BASELINE, OK, PREDICTED, PROBLEM, PROOF, write
+from golden_database import (
+    BASELINE,
+    DEQUANTIZED_US,
+    OK,
+    PREDICTED,
+    PROBLEM,
+    PROOF,
+    PROOF_0003,
+    write,
+)
 
 from db import query
 from db.migrate import known_revisions
@@ -15,12 +24,13 @@ from db.records import Protocol
 from db.session import Database, open_database
 from db.store import Store
 from ptxgen.outcome import Status
+from ptxgen.proof import Proof
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
-def check(database: Database) -> None:
-    """The content that golden_database.write gives a file, whatever its schema was."""
+def check(database: Database, revision: str) -> None:
+    """The content that golden_database.write gives a file of that schema."""
     (run,) = query.runs(database)
     assert (run.device.name, run.device.capability, run.device.measured) == (
         "NVIDIA H200",
@@ -39,8 +49,12 @@ def check(database: Database) -> None:
     assert by_status == {Status.OK: OK, Status.PREDICTED: PREDICTED}
     assert set(query.outcomes_by_status(database, run.id)) == set(Status)
     with database.reading() as session:
-        proofs = [row.proof for row in session.query(Winner).order_by(Winner.id)]
-        assert proofs == [PROOF.to_dict(), None]
+        best, predicted = session.query(Winner).order_by(Winner.id)
+        timed = revision >= "0003"
+        assert Proof.from_dict(best.proof) == (PROOF_0003 if timed else PROOF)
+        assert predicted.proof is None
+        assert best.dequantized_us == (DEQUANTIZED_US if timed else None)
+        assert predicted.dequantized_us is None
         (row,) = session.query(ConfigRow).all()
         assert (row.family, row.data["family"]) == ("mma", "mma")
         assert row.key.startswith("mma(block_m=")
@@ -51,7 +65,7 @@ def test_a_golden_database_of_every_schema_opens_and_can_be_written(revision, tm
     path = tmp_path / "copy.db"
     shutil.copy(GOLDEN / f"schema_{revision}.db", path)
     with open_database(path) as database:
-        check(database)
+        check(database, revision)
         assert Store(database).recover_orphans() == 1
     with open_database(path) as database:
         assert query.trials(database, statuses=(Status.STARTED,)) == []
@@ -60,4 +74,4 @@ def test_a_golden_database_of_every_schema_opens_and_can_be_written(revision, tm
 def test_a_database_written_now_passes_the_same_check(tmp_path):
     write(tmp_path / "now.db")
     with open_database(tmp_path / "now.db") as database:
-        check(database)
+        check(database, known_revisions()[-1])

@@ -6,12 +6,11 @@ import statistics
 from dataclasses import replace
 from typing import Any
 
-from search_fakes import FakeEvaluator, true_us
+from search_fakes import FakeEvaluator, key_of
 
-from ptxgen.config import KernelConfig
 from ptxgen.evidence import Evidence, GpuLimits, GpuReading
 from ptxgen.outcome import Outcome, Status
-from search.evaluator import EvaluateRequest, FinalsRequest
+from search.evaluator import Contender, EvaluateRequest, FinalsRequest
 
 
 class Rigged(FakeEvaluator):
@@ -32,21 +31,20 @@ class Rigged(FakeEvaluator):
         self._failed: list[str] = options.get("failed", [])
 
     def evaluate(self, request: EvaluateRequest) -> Outcome:
-        config = request.candidate.config if request.candidate else None
+        key = key_of(request.candidate)
         outcome = super().evaluate(request)
-        if config and config.key() in self._failed:
+        if key in self._failed:
             return Outcome(Status.WRONG, "relative error 0.5", rel_err=0.5)
-        time_us = self._screen.get(_key(config), outcome.time_us)
+        time_us = self._screen.get(key, outcome.time_us)
         return replace(outcome, time_us=time_us, spread=0.0, evidence=self._evidence())
 
     def finals(self, request: FinalsRequest) -> list[Outcome]:
-        keys = [_key(item.config if item else None) for item in request.candidates]
+        keys = [key_of(item) for item in request.candidates]
         self._write("finals " + " | ".join(keys))
-        return [self._finalist(item.config if item else None) for item in request.candidates]
+        return [self._finalist(item) for item in request.candidates]
 
-    def _finalist(self, config: KernelConfig | None) -> Outcome:
-        true = 20.0 if config is None else true_us(config)
-        time_us = self._final.get(_key(config), true)
+    def _finalist(self, contender: Contender) -> Outcome:
+        time_us = self._final.get(key_of(contender), self._ok(contender).time_us)
         samples = tuple(time_us * factor for factor in self._rounds)
         outcome = Outcome(
             Status.OK,
@@ -62,10 +60,6 @@ class Rigged(FakeEvaluator):
     def _evidence(self) -> Evidence:
         seen = GpuReading(1980, 3201, (), 50, 300.0, self._pids)
         return Evidence.of(seen, seen, GpuLimits(1980, 700))
-
-
-def _key(config: KernelConfig | None) -> str:
-    return config.key() if config else "cublas"
 
 
 def create(options: dict[str, Any]) -> Rigged:

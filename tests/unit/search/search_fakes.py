@@ -22,7 +22,13 @@ from ptxgen.families.mma.config import MmaConfig
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
 from ptxgen.source import KernelSource, LaunchPlan
-from search.evaluator import EvaluateRequest, FinalsRequest
+from search.evaluator import (
+    Contender,
+    EvaluateRequest,
+    FinalsRequest,
+    config_of,
+    name_of,
+)
 from search.worker import Limits
 
 PROBLEM = Problem(4096, 4096)
@@ -160,6 +166,18 @@ def make_compiler(options: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
     return handle
 
 
+def make_compiler_without_dequantize(options: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
+    """The same, but the dequantize kernel does not compile."""
+    handle = make_compiler(options)
+
+    def refuse(message: dict[str, Any]) -> Any:
+        if "ptxtune_dequantize" in message["text"]:
+            return {"compile_error": "error: refused"}
+        return handle(message)
+
+    return refuse
+
+
 # ---- evaluators ---------------------------------------------------------------------------------
 
 
@@ -167,7 +185,8 @@ class FakeEvaluator:
     """Reports true_us, except where a config's behaviour says otherwise.
 
     Options: behaviour: config key -> one of the methods of _Misbehaviour; log: a file that gets one
-    line an evaluated candidate; seconds: how long each one takes; finals: a behaviour.
+    line an evaluated candidate; seconds: how long each one takes; finals: a behaviour; cublas_us
+    and dequantized_us: times of the baselines, whose behaviour goes by their names.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -175,7 +194,10 @@ class FakeEvaluator:
         self._log = options.get("log")
         self._seconds = float(options.get("seconds", 0.0))
         self._finals = options.get("finals", "")
-        self._cublas_us = float(options.get("cublas_us", 20.0))
+        self._baselines_us = {
+            "cublas": float(options.get("cublas_us", 20.0)),
+            "dequantized": float(options.get("dequantized_us", 25.0)),
+        }
 
     def device(self) -> DeviceRecord:
         return DEVICE
@@ -184,29 +206,35 @@ class FakeEvaluator:
         return "580.1"
 
     def evaluate(self, request: EvaluateRequest) -> Outcome:
-        config = request.candidate.config if request.candidate else None
-        key = config.key() if config else "cublas"
+        key = key_of(request.candidate)
         self._write(f"evaluate {request.effort.value} {key}")
         time.sleep(self._seconds)
         behaviour = self._behaviour.get(key, "")
         if behaviour:
             return misbehave(behaviour)
-        return self._ok(config)
+        return self._ok(request.candidate)
 
     def finals(self, request: FinalsRequest) -> list[Outcome]:
         self._write("finals")
         if self._finals:
             return [misbehave(self._finals)]
-        return [self._ok(item.config if item else None) for item in request.candidates]
+        return [self._ok(item) for item in request.candidates]
 
-    def _ok(self, config: KernelConfig | None) -> Outcome:
-        time_us = self._cublas_us if config is None else true_us(config)
+    def _ok(self, contender: Contender) -> Outcome:
+        config = config_of(contender)
+        time_us = self._baselines_us[key_of(contender)] if config is None else true_us(config)
         return Outcome(Status.OK, time_us=time_us, spread=0.01, samples_us=(time_us,) * 3)
 
     def _write(self, line: str) -> None:
         if self._log:
             with Path(self._log).open("a") as file:
                 file.write(line + "\n")
+
+
+def key_of(contender: Contender) -> str:
+    """A candidate's config key, or a baseline's name."""
+    config = config_of(contender)
+    return name_of(contender) if config is None else config.key()
 
 
 def misbehave(how: str) -> Outcome:
@@ -273,8 +301,8 @@ def create_dying(options: dict[str, Any]) -> OneDeadDevice:
 class NoisyFinals(FakeEvaluator):
     """A fake whose outcomes have no spread, for exact comparisons."""
 
-    def _ok(self, config: KernelConfig | None) -> Outcome:
-        return replace(super()._ok(config), spread=0.0)
+    def _ok(self, contender: Contender) -> Outcome:
+        return replace(super()._ok(contender), spread=0.0)
 
 
 def create_exact(options: dict[str, Any]) -> NoisyFinals:
@@ -300,8 +328,8 @@ class Moody(NoisyFinals):
         self._honest = self._first or request.rounds > 20
         return super().finals(request)
 
-    def _ok(self, config: KernelConfig | None) -> Outcome:
-        truth = super()._ok(config)
+    def _ok(self, contender: Contender) -> Outcome:
+        truth = super()._ok(contender)
         if self._honest or truth.time_us is None:
             return truth
         lie = 100.0 - truth.time_us
