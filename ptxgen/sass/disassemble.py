@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -69,6 +70,11 @@ class Disassembly:
 
     def between(self, first: int, last: int) -> tuple[SassInstruction, ...]:
         return tuple(item for item in self.instructions if first <= item.address <= last)
+
+
+def count(items: Iterable[SassInstruction], *words: str) -> int:
+    """How many of the instructions are this opcode with these suffixes."""
+    return sum(item.is_a(*words) for item in items)
 
 
 def disassemble(cubin: bytes, entry: str) -> Disassembly:

@@ -11,8 +11,9 @@ from ptxgen.arch import ArchSpec
 from ptxgen.compile import CompiledKernel
 from ptxgen.config import KernelConfig
 from ptxgen.problem import Problem
-from ptxgen.sass.disassemble import Disassembly, SassInstruction, disassemble
+from ptxgen.sass.disassemble import Disassembly, SassInstruction, count, disassemble
 from ptxgen.sass.promises import Promises, promises_of
+from ptxgen.sass.warpgroup import WarpgroupPromises, warpgroup_failures
 from ptxgen.source import LaunchPlan
 
 MEMORY_WORDS = ("LDGSTS", "LDG", "STG", "LDS", "LDSM", "STS", "LDL", "STL")
@@ -63,12 +64,18 @@ def check_sass(
     return report_on(code, promises, compiled.resources.registers)
 
 
-def report_on(code: Disassembly, promises: Promises | None, registers: int) -> SassReport:
+def report_on(
+    code: Disassembly, promises: Promises | WarpgroupPromises | None, registers: int
+) -> SassReport:
     """The report of a disassembled kernel; promises may be None: then only local memory counts."""
-    mma = _count(code.instructions, "HMMA")
+    mma = count(code.instructions, "HMMA")
     failures = list(_local_memory(code))
     copies = 0
-    if promises is not None:
+    if isinstance(promises, WarpgroupPromises):
+        mma = count(code.instructions, "HGMMA")
+        copies = mma // promises.wgmma
+        failures += warpgroup_failures(code, promises, registers)
+    elif promises is not None:
         copies = mma // promises.mma
         failures += _tensor(mma, promises)
         failures += _main_loop(code, promises)
@@ -91,15 +98,15 @@ def main_loop(code: Disassembly) -> tuple[SassInstruction, ...]:
     everything up to the last tensor instruction. Empty where there is none.
     """
     bodies = [code.between(*bounds) for bounds in code.loops()]
-    with_mma = [body for body in bodies if _count(body, "HMMA")]
+    with_mma = [body for body in bodies if count(body, "HMMA")]
     last = max((item.address for item in code.instructions if item.is_a("HMMA")), default=-1)
     return max(with_mma, key=len, default=code.between(0, last))
 
 
 def _local_memory(code: Disassembly) -> Iterator[str]:
-    count = _count(code.instructions, "LDL") + _count(code.instructions, "STL")
-    if count:
-        yield f"{count} instructions touch local memory (LDL, STL); none may"
+    found = count(code.instructions, "LDL") + count(code.instructions, "STL")
+    if found:
+        yield f"{found} instructions touch local memory (LDL, STL); none may"
 
 
 def _tensor(mma: int, promises: Promises) -> Iterator[str]:
@@ -112,22 +119,22 @@ def _tensor(mma: int, promises: Promises) -> Iterator[str]:
 
 def _main_loop(code: Disassembly, promises: Promises) -> Iterator[str]:
     body = main_loop(code)
-    copies = _count(body, "HMMA") // promises.mma
+    copies = count(body, "HMMA") // promises.mma
     if copies == 0:
         yield "the main loop does not hold a whole stage's tensor instructions"
         return
-    wide = _count(body, "LDS", "128")
-    byte = _count(body, "LDS", "U8")
-    word = _count(body, "LDS") - wide - byte
+    wide = count(body, "LDS", "128")
+    byte = count(body, "LDS", "U8")
+    word = count(body, "LDS") - wide - byte
     found = (
         ("16-byte loads of weights (LDS.128)", wide, promises.weight_loads),
         ("4-byte loads of scales (LDS)", word, promises.scale_loads),
         ("1-byte loads of zero points (LDS.U8)", byte, promises.zero_loads),
-        ("matrix loads of activations (LDSM)", _count(body, "LDSM"), promises.activation_loads),
+        ("matrix loads of activations (LDSM)", count(body, "LDSM"), promises.activation_loads),
     )
-    for what, count, promised in found:
-        if count != copies * promised:
-            yield f"the main loop has {count} {what} where {copies * promised} are promised"
+    for what, number, promised in found:
+        if number != copies * promised:
+            yield f"the main loop has {number} {what} where {copies * promised} are promised"
 
 
 def _copy_widths(code: Disassembly) -> Iterator[str]:
@@ -146,10 +153,6 @@ def _registers(registers: int, promises: Promises) -> Iterator[str]:
             f"{registers} registers a thread are more than the {promises.max_registers} that the "
             f"planned CTAs of an SM leave"
         )
-
-
-def _count(items: Iterable[SassInstruction], *words: str) -> int:
-    return sum(item.is_a(*words) for item in items)
 
 
 def _memory_counts(items: Iterable[SassInstruction]) -> dict[str, int]:

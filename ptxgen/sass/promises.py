@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from ptxgen.arch import ArchSpec
 from ptxgen.config import KernelConfig
 from ptxgen.families.mma.config import MmaConfig
+from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
 from ptxgen.problem import Problem
+from ptxgen.sass.warpgroup import WarpgroupPromises, warpgroup_promises
 from ptxgen.source import LaunchPlan
 
 PACKED_BLOCK_K = 128
@@ -38,8 +40,10 @@ class Promises:
 
 def promises_of(
     problem: Problem, config: KernelConfig, arch: ArchSpec, plan: LaunchPlan
-) -> Promises | None:
+) -> Promises | WarpgroupPromises | None:
     """The promises of a config; None for a family that makes none."""
+    if isinstance(config, WgmmaTmaConfig):
+        return warpgroup_promises(problem, config, arch, plan)
     if not isinstance(config, MmaConfig):
         return None
     blocks = config.block_k // PACKED_BLOCK_K // config.warps_k

@@ -1,5 +1,5 @@
 """The small space of wgmma_tma compiles whole: no serialised wgmma, hardly a spill, setmaxnreg
-honoured."""
+honoured, and machine code as promised."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import pytest
 from wgmma_tma_cases import BASE, SM90A
 
 from ptxgen.compile import SERIALIZED, compile_source
-from ptxgen.errors import CompileError
+from ptxgen.cpucheck.inspect import inspect
+from ptxgen.cpucheck.reduced import Case
+from ptxgen.cpucheck.run import SCHEDULES as ORDERS
+from ptxgen.cpucheck.shrink import shrink
+from ptxgen.errors import CompileError, ToolError
 from ptxgen.families import emit, violations
 from ptxgen.families.wgmma_tma import WGMMA_TMA
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
 from ptxgen.problem import Problem
+from ptxgen.sass.disassemble import nvdisasm_path
+from ptxgen.sass.gates import check_sass
 from ptxgen.source import KernelSource
 
 pytestmark = pytest.mark.compile
@@ -102,3 +108,34 @@ def test_setmaxnreg_is_honoured() -> None:
     assert "setmaxnreg.dec" in compiled.ptx
     assert "ignored" not in compiled.log
     assert compiled.resources.registers == 168
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_machine_code_keeps_its_promises(part: int) -> None:
+    """Every kernel of the small space that has no spill passes all gates."""
+    try:
+        nvdisasm_path()
+    except ToolError as error:
+        pytest.skip(str(error))
+    checked = 0
+    for problem, config in small_space()[part::4]:
+        source = emit(problem, config, SM90A)
+        compiled = compile_source(source)
+        report = check_sass(problem, config, SM90A, source.plan, compiled)
+        if compiled.resources.spill_bytes == 0:
+            assert report.ok, (problem.key(), config.key(), report.failures)
+            checked += 1
+        else:
+            assert ["local memory" in failure for failure in report.failures] == [True]
+    assert checked >= 10
+
+
+@pytest.mark.parametrize("m", [17, 64, 512])
+def test_defaults_are_free_of_bank_conflicts_and_keep_their_promises(m: int) -> None:
+    problem = Problem(4096, 4096)
+    config = replace(WGMMA_TMA.default_config(problem, SM90A, m, 132), num_stages=2)
+    small = shrink(problem, config, min(m, 20))
+    found = inspect(Case(small.problem, config, SM90A, small.m), ORDERS[:1])
+    assert found.ok, (found.result.failures, found.sass, found.conflicts)
+    loads = found.result.reports[0].shared_accesses
+    assert any(item.opcode.startswith("ld.shared.v4") for item in loads)

@@ -1,0 +1,111 @@
+"""Promises and gates of kernels whose warpgroups multiply what TMA brings (family wgmma_tma)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ptxgen.arch import ArchSpec
+from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
+from ptxgen.problem import Problem
+from ptxgen.sass.disassemble import Disassembly, SassInstruction, count
+from ptxgen.source import LaunchPlan
+
+STAGE_INPUTS = 128
+STRIP_FEATURES = 64
+SLABS = 2
+"""Tensor copies of a stage: 64 inputs of all tokens each, as wide as the swizzle."""
+SCHEDULERS = 4
+"""Of an SM; a quarter of its registers and of its warps belong to each."""
+REGISTER_STEP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class WarpgroupPromises:
+    """Numbers a stage of the main loop, as one warp executes it, and the producer's copies.
+
+    Attributes:
+        wgmma: tensor instructions (HGMMA): k16 steps x row blocks.
+        weight_loads: 16-byte loads of weights from shared memory.
+        scale_loads: 4-byte loads of scales from shared memory.
+        zero_loads: 1-byte loads of zero points from shared memory.
+        strips: bulk copies of packed blocks (UBLKCP), for SLABS tensor copies (UTMALDG).
+        max_registers: of a thread at its start, so that min_ctas CTAs fit an SM.
+    """
+
+    wgmma: int
+    weight_loads: int
+    scale_loads: int
+    zero_loads: int
+    strips: int
+    max_registers: int
+
+
+def warpgroup_promises(
+    problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec, plan: LaunchPlan
+) -> WarpgroupPromises:
+    """What a config promises, from its knobs alone."""
+    strips = config.block_n // STRIP_FEATURES
+    rows = strips // config.warpgroups
+    groups = 0 if problem.whole_k else STAGE_INPUTS // problem.group_size
+    warps = -(-plan.threads // 32 * config.min_ctas // SCHEDULERS)
+    registers = arch.registers_per_sm // SCHEDULERS // 32 // warps // REGISTER_STEP * REGISTER_STEP
+    return WarpgroupPromises(
+        wgmma=STAGE_INPUTS // 16 * rows,
+        weight_loads=2 * rows,
+        scale_loads=groups * rows,
+        zero_loads=groups * rows if problem.zero == "int" else 0,
+        strips=strips,
+        max_registers=min(arch.registers_per_thread, registers),
+    )
+
+
+def warpgroup_failures(
+    code: Disassembly, promises: WarpgroupPromises, registers: int
+) -> Iterator[str]:
+    """One sentence for each promise that the machine code does not keep."""
+    yield from _main_loop(code, promises)
+    tensors, bulks = count(code.instructions, "UTMALDG"), count(code.instructions, "UBLKCP")
+    if not tensors or tensors * promises.strips != bulks * SLABS:
+        yield (
+            f"{tensors} tensor copies (UTMALDG) and {bulks} bulk copies (UBLKCP) are not the "
+            f"{SLABS} and {promises.strips} of a stage"
+        )
+    if copies := count(code.instructions, "LDGSTS"):
+        yield f"{copies} copies to shared memory (LDGSTS) go through threads; TMA brings everything"
+    if registers > promises.max_registers:
+        yield (
+            f"{registers} registers a thread are more than the {promises.max_registers} that the "
+            f"planned CTAs of an SM leave"
+        )
+
+
+def main_loop(code: Disassembly) -> tuple[SassInstruction, ...]:
+    """The narrowest loop that holds tensor instructions; around it may be one over tiles.
+
+    Where the compiler has unrolled it away, everything up to the last tensor instruction.
+    """
+    bodies = [code.between(*bounds) for bounds in code.loops()]
+    last = max((item.address for item in code.instructions if item.is_a("HGMMA")), default=-1)
+    with_wgmma = [body for body in bodies if count(body, "HGMMA")]
+    return min(with_wgmma, key=len, default=code.between(0, last))
+
+
+def _main_loop(code: Disassembly, promises: WarpgroupPromises) -> Iterator[str]:
+    body = main_loop(code)
+    wgmma = count(body, "HGMMA")
+    copies = wgmma // promises.wgmma
+    if not wgmma or wgmma % promises.wgmma:
+        yield (
+            f"{wgmma} tensor instructions (HGMMA) of the main loop are no multiple of the "
+            f"{promises.wgmma} of a stage"
+        )
+    wide, byte = count(body, "LDS", "128"), count(body, "LDS", "U8")
+    found = (
+        ("16-byte loads of weights (LDS.128)", wide, promises.weight_loads),
+        ("4-byte loads of scales (LDS)", count(body, "LDS") - wide - byte, promises.scale_loads),
+        ("1-byte loads of zero points (LDS.U8)", byte, promises.zero_loads),
+    )
+    for what, number, promised in found:
+        if number != copies * promised:
+            yield f"the main loop has {number} {what} where {copies * promised} are promised"
