@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ptxgen.config import KernelConfig
+from ptxgen.dequantize.rule import serves
 from ptxgen.evidence import Evidence
 from ptxgen.outcome import Outcome, Resources
 from ptxgen.problem import Problem
@@ -177,3 +178,10 @@ class Answer:
     predicted: bool
     stale: tuple[str, ...] = field(default=())
     message: str = ""
+
+    @property
+    def dequantize_first(self) -> bool:
+        """Whether dequantize + matmul is the faster way at this M: measured here, near this M."""
+        here = self.level in (Level.EXACT, Level.NEAREST_BUCKET)
+        winner = self.winner
+        return here and winner is not None and winner.dequantize_first and serves(self.m, winner.m)

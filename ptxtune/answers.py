@@ -12,6 +12,7 @@ from ptxgen.problem import Problem
 from ptxtune.pin import pinned_answer
 from ptxtune.target import Target
 from ptxtune.toolchain import current_toolchain
+from reports.dequantized import dequantized_text
 from reports.document import winner_document
 from reports.table import Column, Table
 from reports.words import (
@@ -86,8 +87,18 @@ def answer_document(answer: Answer) -> dict[str, Any]:
         "predicted": answer.predicted,
         "stale": list(answer.stale),
         "message": answer.message,
+        "dequantize_first": answer.dequantize_first,
         "winner": None if answer.winner is None else winner_document(answer.winner),
     }
+
+
+def dequantized_note(answer: Answer) -> str:
+    """How dequantize + matmul compares, where it was measured with the winner; else empty."""
+    winner = answer.winner
+    if winner is None or winner.predicted or winner.dequantized_us is None:
+        return ""
+    text = dequantized_text(winner.dequantized_us, winner.time_us, winner.dequantize_first)
+    return f"At M = {winner.m} on {winner.device.name}, {text}"
 
 
 def answer_table(answers: Iterable[Answer]) -> Table:

@@ -93,6 +93,7 @@ def _result(ended: TaskEnded) -> dict[str, Any]:
         "time_us": ended.time_us,
         "default_us": ended.default_us,
         "cublas_us": ended.cublas_us,
+        "dequantized_us": ended.dequantized_us,
         "floor_us": ended.floor_us or None,
         "message": ended.message,
         "ties": [config.to_dict() for config in ended.ties],

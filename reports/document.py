@@ -8,6 +8,7 @@ from db.records import WinnerRecord
 from ptxgen.outcome import Status
 from reports.conditions import conditions_table
 from reports.data import ReportData, default_gain, floor_share, speedup
+from reports.dequantized import dequantized_table
 from reports.failures import failure_table, failures
 from reports.finals import finals_table
 from reports.provenance import device_title, pin_text, provenance_table
@@ -37,6 +38,8 @@ def winner_document(winner: WinnerRecord) -> dict[str, Any]:
         "over_default": default_gain(winner),
         "cublas_us": winner.cublas_us,
         "over_cublas": speedup(winner),
+        "dequantized_us": winner.dequantized_us,
+        "dequantize_first": winner.dequantize_first,
         "config": winner.config.to_dict(),
         "ties": [config.to_dict() for config in winner.ties],
         "proof": winner.proof.to_dict() if winner.proof else None,
@@ -110,6 +113,7 @@ def outcome_table(data: ReportData) -> Table:
 def trust_tables(data: ReportData) -> dict[str, Table]:
     """What lets a reader trust the winners, or not: tables by title."""
     return {
+        "Faster by dequantize + matmul": dequantized_table(data),
         "Finals": finals_table(data),
         "Conditions": conditions_table(data),
         "Failures": failure_table(data),

@@ -7,7 +7,12 @@ from typing import Any
 import click
 
 from db.records import Answer, Protocol
-from ptxtune.answers import answer_document, answer_table, best_answers
+from ptxtune.answers import (
+    answer_document,
+    answer_table,
+    best_answers,
+    dequantized_note,
+)
 from ptxtune.options import (
     batch_invariant_option,
     db_option,
@@ -78,6 +83,8 @@ def command(
         say(f"\nM = {answer.m}: {answer.message}")
         if answer.stale:
             say(f"Stale: {'; '.join(answer.stale)}.")
+        if dequantized_note(answer):
+            say(dequantized_note(answer))
         say(answer.config.key())
         if explain:
             say(_explanation(answer))

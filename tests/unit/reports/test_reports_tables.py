@@ -111,7 +111,7 @@ def test_winner_table_has_one_row_a_winner(measured: ReportData, predicted: Repo
     assert first["layer"] == "qkv, 6144 x 4096"
     assert first["variant"] == "fp16 sym g128"
     assert first["source"] == "measured"
-    assert {row[9] for row in winner_table(predicted).rows} == {"predicted"}
+    assert {row[10] for row in winner_table(predicted).rows} == {"predicted"}
 
 
 def test_layers_are_their_sizes_where_no_model_is_named(measured: ReportData) -> None:
