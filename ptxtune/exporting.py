@@ -8,8 +8,9 @@ from pathlib import Path
 from db.records import Answer, Protocol, WinnerRecord
 from ptxgen import env
 from ptxgen.bundle.manifest import DeviceInfo, Measurement, ToolchainInfo
-from ptxgen.bundle.write import BucketSpec, BundleSpec, write_bundle
+from ptxgen.bundle.write import BucketSpec, BundleSpec, UnpackingSpec, write_bundle
 from ptxgen.cache import CompileCache
+from ptxgen.dequantize.emit import emit_dequantize
 from ptxgen.errors import ProblemError
 from ptxgen.families import emit
 from ptxgen.problem import Problem
@@ -73,6 +74,7 @@ def export_bundle(
         toolchain=ToolchainInfo(
             toolchain.ptxtune, toolchain.nvrtc, toolchain.driver, toolchain.commit
         ),
+        unpacking=_unpacking(problem, answers, target, cache),
     )
     return write_bundle(out, spec, force), answers
 
@@ -88,7 +90,19 @@ def _bucket(answer: Answer, target: Target, cache: CompileCache) -> BucketSpec:
         cubin=compiled.cubin,
         resources=compiled.resources,
         measurement=None if answer.winner is None else _measurement(answer.winner),
+        dequantize_first=answer.dequantize_first,
     )
+
+
+def _unpacking(
+    problem: Problem, answers: Sequence[Answer], target: Target, cache: CompileCache
+) -> UnpackingSpec | None:
+    """The dequantize kernel, where dequantize + matmul is the faster way in any bucket."""
+    if not any(answer.dequantize_first for answer in answers):
+        return None
+    source = emit_dequantize(problem, target.arch)
+    compiled = cache.get_or_compile(source).compiled
+    return UnpackingSpec(source, compiled.ptx, compiled.cubin)
 
 
 def _measurement(winner: WinnerRecord) -> Measurement:
@@ -105,4 +119,5 @@ def _measurement(winner: WinnerRecord) -> Measurement:
         measured_at=winner.measured_at.isoformat(),
         state=winner.evidence.state.value if winner.evidence and winner.evidence.state else "",
         proof=winner.proof,
+        dequantized_us=winner.dequantized_us,
     )

@@ -53,6 +53,22 @@ class Backend(Protocol):
         """y[..., N] of a loaded kernel. Raises TensorError where a tensor does not fit."""
         ...
 
+    def run_dequantized(
+        self,
+        kernel: Any,
+        problem: Problem,
+        *,
+        x: Tensor,
+        packed: Tensor,
+        bias: Tensor | None,
+        out: Tensor | None,
+    ) -> Tensor:
+        """y[..., N] by way of the dense weight, which a loaded dequantize kernel writes.
+
+        Raises TensorError where a tensor does not fit.
+        """
+        ...
+
 
 class CudaBackend:
     """A CUDA device, through ptxgen.launch."""
@@ -66,10 +82,12 @@ class CudaBackend:
         # Deferred: the driver bindings are slow to import, and verifying a bundle needs no driver.
         from ptxgen import device as driver  # noqa: PLC0415
         from ptxgen import launch  # noqa: PLC0415
+        from ptxgen.dequantize import product  # noqa: PLC0415
 
-        self._driver, self._launch = driver, launch
+        self._driver, self._launch, self._product = driver, launch, product
         self.device = _cuda_device(device)
         self._workspaces = launch.WorkspacePool()
+        self._dense = product.DenseWeights()
         torch.cuda.synchronize(self.device)  # creates the context
 
     def facts(self) -> BackendFacts:
@@ -94,6 +112,21 @@ class CudaBackend:
         return self._launch.run(
             kernel, problem, x, packed, bias, out, workspaces=self._workspaces, chained=chained
         )
+
+    def run_dequantized(
+        self,
+        kernel: Any,
+        problem: Problem,
+        *,
+        x: Tensor,
+        packed: Tensor,
+        bias: Tensor | None,
+        out: Tensor | None,
+    ) -> Tensor:
+        self._launch.check_tensors(problem, x, packed, bias, out)
+        stream = torch.cuda.current_stream(x.device).cuda_stream
+        dense = self._dense.of(problem, x.device, stream)
+        return self._product.run_dequantized(kernel, problem, x, packed, bias, out, dense=dense)
 
 
 def _cuda_device(device: torch.device | str | int | None) -> torch.device:

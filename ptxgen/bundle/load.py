@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ from ptxgen.bundle import selftest
 from ptxgen.bundle.backend import Backend, CudaBackend
 from ptxgen.bundle.manifest import Bucket, Manifest
 from ptxgen.bundle.verify import check_device, verify
+from ptxgen.dequantize.rule import serves
 from ptxgen.errors import BundleError, DriverError
 from ptxgen.problem import Problem
+from ptxgen.source import LaunchPlan
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import QuantizedWeight
 
@@ -32,6 +36,7 @@ class BundleKernel:
     manifest: Manifest
     _backend: Backend
     _kernels: dict[int, Any]
+    _dequantizer: Any = None
 
     @property
     def problem(self) -> Problem:
@@ -61,13 +66,45 @@ class BundleKernel:
             chained: let the kernel start while the one before it in the stream still runs
                 (programmatic dependent launch), where it can.
 
+        Where the finals found it faster, dequantize + matmul computes the batch instead of the
+        bucket's kernel; for that 2 N K bytes are kept on the device for each stream.
+
         Raises:
             TensorError: a tensor does not fit the problem.
         """
-        bucket = self.manifest.bucket_for(x.shape[:-1].numel())
+        m = x.shape[:-1].numel()
+        bucket = self.manifest.bucket_for(m)
+        if self.dequantizes(m):
+            return self._run_dequantized(x, packed, bias, out)
+        return self._run(bucket, x, packed, bias, out, chained)
+
+    def dequantizes(self, m: int) -> bool:
+        """Whether a batch of m goes by way of the dense weight: measured faster, near this m."""
+        bucket = self.manifest.bucket_for(m)
+        timed = bucket.measurement
+        return bucket.dequantize_first and timed is not None and serves(m, timed.m)
+
+    def _run(  # noqa: PLR0917
+        self,
+        bucket: Bucket,
+        x: Tensor,
+        packed: Tensor,
+        bias: Tensor | None,
+        out: Tensor | None,
+        chained: bool = False,
+    ) -> Tensor:
+        """By the bucket's own kernel, whatever the batch."""
         kernel = self._kernels[bucket.m_max]
         return self._backend.run(
             kernel, self.problem, x=x, packed=packed, bias=bias, out=out, chained=chained
+        )
+
+    def _run_dequantized(
+        self, x: Tensor, packed: Tensor, bias: Tensor | None, out: Tensor | None
+    ) -> Tensor:
+        """By way of the dense weight, whatever the batch."""
+        return self._backend.run_dequantized(
+            self._dequantizer, self.problem, x=x, packed=packed, bias=bias, out=out
         )
 
 
@@ -91,19 +128,29 @@ def load(
     used = CudaBackend(device) if backend is None else backend
     facts = used.facts()
     check_device(manifest, facts.name, facts.capability, facts.smem_per_cta)
-    kernels = {b.m_max: _load_bucket(folder, manifest, b, used) for b in manifest.buckets}
-    kernel = BundleKernel(manifest, used, kernels)
+    kernels = {
+        b.m_max: _load_cubin(folder, b.files["cubin"], manifest.entry, b.plan, manifest, used)
+        for b in manifest.buckets
+    }
+    dense = manifest.unpacking
+    dequantizer = (
+        None
+        if dense is None
+        else _load_cubin(folder, dense.files["cubin"], dense.entry, dense.plan, manifest, used)
+    )
+    kernel = BundleKernel(manifest, used, kernels, dequantizer)
     _run_self_test(kernel, _expected_rows(folder, manifest))
     return kernel
 
 
-def _load_bucket(folder: Path, manifest: Manifest, bucket: Bucket, backend: Backend) -> Any:
-    cubin = (folder / bucket.files["cubin"]).read_bytes()
+def _load_cubin(  # noqa: PLR0917
+    folder: Path, name: str, entry: str, plan: LaunchPlan, manifest: Manifest, backend: Backend
+) -> Any:
     try:
-        return backend.load(cubin, manifest.entry, bucket.plan)
+        return backend.load((folder / name).read_bytes(), entry, plan)
     except DriverError as error:
         raise BundleError(
-            f"the driver refused {bucket.files['cubin']} of the bundle {folder}: {error} "
+            f"the driver refused {name} of the bundle {folder}: {error} "
             f"It was made for {manifest.arch} by NVRTC {manifest.toolchain.nvrtc}; update the "
             f"driver, or export the bundle again on this machine."
         ) from None
@@ -122,22 +169,29 @@ def _expected_rows(folder: Path, manifest: Manifest) -> Tensor:
 
 
 def _run_self_test(kernel: BundleKernel, rows: Tensor) -> None:
-    """Raises BundleError where a kernel's output is not the expected one."""
+    """Raises BundleError where an output of any kernel is not the expected one."""
     test, device = selftest.self_test(kernel.problem), kernel.device
     packed = pack(_moved(test.weight, device), kernel.problem)
     bias = None if test.bias is None else test.bias.to(device)
     rows = rows.to(device)
     for bucket in kernel.manifest.buckets:
+        ways: dict[str, Callable[[Tensor, Tensor, Tensor | None, Tensor], Tensor]] = {
+            f"the kernel for batches up to {bucket.m_max}": partial(kernel._run, bucket)
+        }
+        if bucket.dequantize_first:
+            ways["dequantize + matmul"] = kernel._run_dequantized
         m = bucket.self_test_m
-        out = torch.full((m, kernel.problem.n), torch.nan, dtype=test.x.dtype, device=device)
-        y = kernel(test.batch(m).to(device), packed, bias, out)
-        excess = selftest.worst_excess(y, rows, kernel.manifest.self_test)
-        if not excess <= 0:
-            raise BundleError(
-                f"the self-test failed: the kernel for batches up to {bucket.m_max} gave a wrong "
-                f"result at M = {m} on {kernel.device} (beyond the tolerance by {excess:g}). "
-                f"Do not use this bundle; tune and export again on this GPU."
-            )
+        x = test.batch(m).to(device)
+        for name, run in ways.items():
+            out = torch.full((m, kernel.problem.n), torch.nan, dtype=x.dtype, device=device)
+            y = run(x, packed, bias, out)
+            excess = selftest.worst_excess(y, rows, kernel.manifest.self_test)
+            if not excess <= 0:
+                raise BundleError(
+                    f"the self-test failed: {name} gave a wrong result at M = {m} on "
+                    f"{kernel.device} (beyond the tolerance by {excess:g}). Do not use this "
+                    f"bundle; tune and export again on this GPU."
+                )
 
 
 def _moved(weight: QuantizedWeight, device: torch.device) -> QuantizedWeight:

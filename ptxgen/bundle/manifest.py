@@ -10,6 +10,7 @@ from typing import Any
 from ptxgen.bundle import words
 from ptxgen.bundle.fields import REFUSED, Fields
 from ptxgen.bundle.plan_fields import read_plan
+from ptxgen.bundle.unpacking import Unpacking, read_unpacking
 from ptxgen.config import Scalar
 from ptxgen.errors import BundleError
 from ptxgen.outcome import Resources
@@ -64,6 +65,7 @@ class Measurement:
         device: GPU that was timed, where it is not the bundle's own; "" where it is.
         state: cool or sustained; "" where it is not known.
         proof: what the finals showed, with intervals; None where there were none.
+        dequantized_us: of dequantize + matmul, where it took part.
     """
 
     m: int
@@ -79,6 +81,7 @@ class Measurement:
     device: str = ""
     state: str = ""
     proof: Proof | None = None
+    dequantized_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class Bucket:
         files: relative names of the source ("cu"), the PTX ("ptx") and the cubin ("cubin").
         source_digest: KernelSource.digest of the source.
         self_test_m: batch of the self-test that goes through this kernel.
+        dequantize_first: dequantize + matmul is the faster way at measurement.m; see unpacking.
     """
 
     m_max: int
@@ -106,6 +110,7 @@ class Bucket:
     files: dict[str, str]
     source_digest: str
     self_test_m: int
+    dequantize_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,10 @@ class SelfTestInfo:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A bundle's contents. Buckets are sorted by m_max; files maps other files to their sha256."""
+    """A bundle's contents. Buckets are sorted by m_max; files maps other files to their sha256.
+
+    unpacking is the dequantize kernel; None where no bucket goes that way first.
+    """
 
     problem: Problem
     arch: str
@@ -138,6 +146,7 @@ class Manifest:
     files: dict[str, str]
     created_at: str = ""
     entry: str = ENTRY
+    unpacking: Unpacking | None = None
 
     @property
     def predicted(self) -> bool:
@@ -186,9 +195,15 @@ class Manifest:
             "packed_layout": layout_words(self.problem),
             "self_test": {**asdict(self.self_test), **words.SELF_TEST},
             "buckets": [_bucket_dict(bucket) for bucket in self.buckets],
+            **self._unpacking_dict(),
             "files": self.files,
         }
         return {**body, "digest": _digest(body)}
+
+    def _unpacking_dict(self) -> dict[str, Any]:
+        if self.unpacking is None:
+            return {}
+        return {"unpacking": self.unpacking.to_dict(self.problem)}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2) + "\n"
@@ -209,6 +224,9 @@ class Manifest:
         problem = _problem(fields.child("problem"))
         buckets = tuple(_bucket(item, problem) for item in fields.children("buckets"))
         _check_buckets(buckets)
+        unpacks = fields.data.get("unpacking") is not None
+        unpacking = read_unpacking(fields.child("unpacking"), problem) if unpacks else None
+        _check_ways(buckets, unpacking)
         layout = fields.child("packed_layout")
         _check_layout(layout.integer("version"), layout.integer("TOTAL_BYTES"), problem)
         return cls(
@@ -221,6 +239,7 @@ class Manifest:
             files=fields.child("files").strings(),
             created_at=fields.text("created_at"),
             entry=fields.text("entry"),
+            unpacking=unpacking,
         )
 
 
@@ -256,6 +275,17 @@ def _check_buckets(buckets: tuple[Bucket, ...]) -> None:
     sizes = [bucket.m_max for bucket in buckets]
     if not sizes or sizes != sorted(set(sizes)):
         raise BundleError(f"bucket sizes {sizes} must rise and not be empty. {REFUSED}")
+
+
+def _check_ways(buckets: tuple[Bucket, ...], unpacking: Unpacking | None) -> None:
+    """A bucket that goes by way of the dense weight needs its kernel, and the M it was timed at."""
+    for bucket in buckets:
+        if bucket.dequantize_first and (unpacking is None or bucket.measurement is None):
+            missing = "unpacking" if unpacking is None else "its measurement"
+            raise BundleError(
+                f"the bucket of {bucket.m_max} has dequantize_first, and the manifest lacks "
+                f"{missing}. {REFUSED}"
+            )
 
 
 def _bucket_dict(bucket: Bucket) -> dict[str, Any]:
@@ -295,6 +325,8 @@ def _bucket(fields: Fields, problem: Problem) -> Bucket:
         files=files,
         source_digest=fields.text("source_digest"),
         self_test_m=fields.integer("self_test_m", least=1),
+        # Younger than the first bundles, as is dequantized_us.
+        dequantize_first="dequantize_first" in fields.data and fields.flag("dequantize_first"),
     )
 
 
@@ -313,6 +345,9 @@ def _measurement(fields: Fields) -> Measurement:
         device=fields.text("device"),
         state=fields.text("state"),
         proof=_proof(fields) if fields.data.get("proof") is not None else None,
+        dequantized_us=(
+            fields.optional_number("dequantized_us") if "dequantized_us" in fields.data else None
+        ),
     )
 
 

@@ -6,6 +6,7 @@ import textwrap
 
 from ptxgen.bundle import words
 from ptxgen.bundle.manifest import Bucket, Manifest
+from ptxgen.bundle.unpacking import WORDS
 
 PREDICTED_NOTE = """\
 > **Predicted, not measured.** No GPU ran these kernels: they were compiled for {arch} and ranked by
@@ -25,7 +26,7 @@ activations, {zero}. Made by ptxtune {version} {how} {device}.
 
 {note}
 {table}
-
+{unpacking}
 {dispatch}
 
 ## Use from Python
@@ -89,6 +90,7 @@ def readme(manifest: Manifest) -> str:
         device=manifest.device.name,
         note=_note(manifest),
         table=_table(manifest),
+        unpacking=_unpacking(manifest),
         dispatch=_wrapped(words.DISPATCH["words"]),
         entry=manifest.entry,
         launch=_wrapped(f"Launch: {words.LAUNCH['words']}"),
@@ -110,6 +112,19 @@ def _tensor_map(manifest: Manifest) -> str:
     if not manifest.takes_tensor_map:
         return ""
     return "\n" + _wrapped(f"Tensor map: {words.TENSOR_MAP['words']}") + "\n"
+
+
+def _unpacking(manifest: Manifest) -> str:
+    """Which buckets go by way of the dense weight first; empty where none does."""
+    first = [
+        f"{_us(timed.dequantized_us)} against {_us(timed.time_us)} at M = {timed.m}"
+        for bucket in manifest.buckets
+        if bucket.dequantize_first and (timed := bucket.measurement) is not None
+    ]
+    if not first:
+        return ""
+    text = f"dequantize + matmul is faster here: {'; '.join(first)}. {WORDS}"
+    return f"\n{_wrapped(text)}\n"
 
 
 def _wrapped(text: str) -> str:

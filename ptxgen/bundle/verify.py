@@ -74,7 +74,8 @@ def _read_manifest(folder: Path) -> Manifest:
 
 def _needed(manifest: Manifest) -> list[str]:
     kernels = [name for bucket in manifest.buckets for name in bucket.files.values()]
-    return [manifest.self_test.file, *kernels]
+    unpacking = [] if manifest.unpacking is None else [*manifest.unpacking.files.values()]
+    return [manifest.self_test.file, *kernels, *unpacking]
 
 
 def _check_file(folder: Path, name: str, sha256: str) -> None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ptxgen.arch import arch_named
-from ptxgen.bundle import c_header, readme, selftest
+from ptxgen.bundle import c_header, readme, selftest, unpacking
 from ptxgen.bundle.manifest import (
     MANIFEST_NAME,
     Bucket,
@@ -44,6 +44,7 @@ class BucketSpec:
         cubin: machine code, as compiled.
         resources: of the cubin.
         measurement: time and error, measured or predicted; None for a config nobody timed.
+        dequantize_first: dequantize + matmul is the faster way at measurement.m.
     """
 
     m_max: int
@@ -53,16 +54,30 @@ class BucketSpec:
     cubin: bytes
     resources: Resources
     measurement: Measurement | None
+    dequantize_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackingSpec:
+    """The dequantize kernel to export: what was emitted, PTX text and machine code."""
+
+    source: KernelSource
+    ptx: str
+    cubin: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class BundleSpec:
-    """What to export: one problem on one device, a kernel for each bucket (in any order)."""
+    """What to export: one problem on one device, a kernel for each bucket (in any order).
+
+    unpacking is needed where any bucket has dequantize_first.
+    """
 
     problem: Problem
     buckets: tuple[BucketSpec, ...]
     device: DeviceInfo
     toolchain: ToolchainInfo
+    unpacking: UnpackingSpec | None = None
 
 
 def write_bundle(out_dir: Path | str, spec: BundleSpec, force: bool = False) -> Path:
@@ -116,6 +131,11 @@ def _check_spec(spec: BundleSpec) -> None:
             f"not fit one bundle, which is for one arch. Export a bundle for each."
         )
     arch_named(archs.pop())
+    if spec.unpacking is None and any(bucket.dequantize_first for bucket in spec.buckets):
+        raise BundleError(
+            "a bucket has dequantize_first and the bundle has no dequantize kernel; give it one "
+            "(unpacking), or leave that bucket to its own kernel."
+        )
     for bucket in spec.buckets:
         if not bucket.cubin.startswith(ELF_MAGIC):
             raise BundleError(
@@ -154,6 +174,11 @@ def _contents(spec: BundleSpec) -> dict[str, bytes]:
         files[names["cubin"]] = bucket.cubin
         entries.append(_bucket_entry(bucket, names, below))
         below = bucket.m_max
+    if spec.unpacking is not None:
+        names = unpacking.FILES
+        files[names["cu"]] = spec.unpacking.source.text.encode()
+        files[names["ptx"]] = spec.unpacking.ptx.encode()
+        files[names["cubin"]] = spec.unpacking.cubin
     draft = _manifest(spec, tuple(entries), {})
     cubins = {bucket.m_max: bucket.cubin for bucket in buckets}
     files[c_header.HEADER_NAME] = c_header.header(draft, cubins).encode()
@@ -181,6 +206,7 @@ def _bucket_entry(bucket: BucketSpec, names: dict[str, str], below: int) -> Buck
         files=names,
         source_digest=bucket.source.digest(),
         self_test_m=selftest.batch_for(plan, bucket.m_max, below),
+        dequantize_first=bucket.dequantize_first,
     )
 
 
@@ -195,7 +221,13 @@ def _manifest(spec: BundleSpec, buckets: tuple[Bucket, ...], files: dict[str, st
         files=files,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         entry=spec.buckets[0].source.entry,
+        unpacking=None if spec.unpacking is None else _unpacking(spec.unpacking),
     )
+
+
+def _unpacking(spec: UnpackingSpec) -> unpacking.Unpacking:
+    source = spec.source
+    return unpacking.Unpacking(source.entry, source.plan, source.digest(), unpacking.FILES)
 
 
 def _write_files(folder: Path, contents: Mapping[str, bytes]) -> None:

@@ -214,6 +214,39 @@ class CpuBackend:
         return out
 
 
+@dataclass(slots=True)
+class DenseBackend(CpuBackend):
+    """One that also goes by way of the dense weight; dequantized counts those batches.
+
+    Attributes:
+        dequantized: batches that went that way, in order.
+        spoil_dense: called with every such output, to make it wrong.
+    """
+
+    dequantized: list[int] = field(default_factory=list)
+    spoil_dense: Any = None
+
+    def run_dequantized(
+        self,
+        kernel: LaunchPlan,
+        problem: Problem,
+        *,
+        x: Tensor,
+        packed: Tensor,
+        bias: Tensor | None,
+        out: Tensor | None,
+    ) -> Tensor:
+        assert kernel.block_m == 256, "the dequantize kernel's plan"
+        y = CpuBackend.run(
+            self, kernel, problem, x=x, packed=packed, bias=bias, out=out, chained=False
+        )
+        self.used.pop()
+        self.dequantized.append(y.numel() // problem.n)
+        if self.spoil_dense is not None:
+            self.spoil_dense(y)
+        return y
+
+
 def rewritten(folder: Path, manifest: Manifest) -> None:
     """Puts a changed manifest, with a right digest, into a bundle."""
     (folder / "manifest.json").write_text(manifest.to_json())
