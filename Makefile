@@ -2,6 +2,7 @@
 #   make tune    run the main job (options: make tune ARGS="--gpu a100")
 #   make test    every test that this machine can run, with coverage
 #   make lint    ruff and mypy         make format   apply ruff's format and fixes
+#   make sanitize   one kernel of each kind under compute-sanitizer, on a GPU
 # PYTHON names the interpreter that .venv is made from.
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 COVERED := ptxgen search db reports
 
-.PHONY: venv tune test lint format clean
+.PHONY: venv tune test sanitize lint format clean
 
 venv: $(STAMP)
 
@@ -30,6 +31,9 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not covering" $(addprefix --cov=,$(COVERED)) \
 	  --cov-report=term:skip-covered --cov-fail-under=85 $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m covering tests/compile
+
+sanitize: $(STAMP)
+	PYTHONPATH=tests/helpers $(BIN)/python -m sanitize $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
