@@ -19,6 +19,7 @@ from ptxgen.cpucheck.watched import Arrivals, WatchedMemory
 from ptxgen.interp import Launch, encode_map
 from ptxgen.reference import ProblemData
 from ptxgen.source import LaunchPlan
+from ptxgen.weights.layout import BLOCK_K
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import TORCH_DTYPES
 
@@ -67,8 +68,7 @@ class Buffers:
             workspace = memory.allocate("workspace", _workspace(plan, m))
             counters = plan.counter_bytes(m)
             memory.watch("workspace", workspace, first=counters)
-            if not plan.stream_k:  # whose partial tiles are not in the order of the tiles
-                memory.watch_arrivals(_arrivals(plan, m, workspace))
+            memory.watch_arrivals(_arrivals(plan, m, workspace))
         ldx = problem.k + X_PAD
         args: tuple[int | bytes, ...] = (x, weights, bias, y, workspace, m, ldx, problem.n + Y_PAD)
         if (recipe := plan.x_map(x, m, ldx)) is not None:
@@ -157,14 +157,36 @@ def _rows(values: Halves, pad: int) -> Halves:
 
 
 def _arrivals(plan: LaunchPlan, m: int, workspace: int) -> Arrivals:
-    """What is watched in the workspace of split K."""
+    """What is watched in the workspace."""
+    tiles = plan.m_tiles(m) * plan.n_tiles
+    if plan.stream_k:
+        tile_of = shared_tiles(tiles, -(-plan.k // BLOCK_K), crowded(plan, m).max_ctas)
+    else:
+        tile_of = tuple(part // plan.split_k for part in range(tiles * plan.split_k))
     return Arrivals(
         counters=workspace,
         partials=workspace + plan.counter_bytes(m),
-        tiles=plan.m_tiles(m) * plan.n_tiles,
-        slices=plan.split_k,
+        tile_of=tile_of,
         slice_bytes=4 * plan.block_m * plan.block_n,
     )
+
+
+def shared_tiles(tiles: int, stages: int, ctas: int) -> tuple[int, ...]:
+    """By partial tile of stream-K, two a CTA, the shared tile that it is a part of, or -1.
+
+    Args:
+        tiles: output tiles; those left over by whole rounds of the CTAs are shared.
+        stages: of K, of each tile.
+        ctas: of the grid; where there are fewer stages to share, only as many CTAs share them.
+    """
+    total = tiles % ctas * stages
+    sharers = min(ctas, total)
+    found = []
+    for cta in range(ctas):
+        first, end = (min(cta + i, sharers) * total // max(sharers, 1) for i in (0, 1))
+        mine = sorted({stage // stages for stage in range(first, end)})
+        found += [*mine, -1, -1][:2]
+    return tuple(found)
 
 
 def _workspace(plan: LaunchPlan, m: int) -> NDArray[np.uint8]:

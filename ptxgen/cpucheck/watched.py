@@ -16,34 +16,32 @@ COUNTER_BYTES = 4
 
 @dataclass(slots=True)
 class Arrivals:
-    """The split-K workspace of a launch plan: when CTAs count themselves in, and when they write.
+    """The workspace of a launch plan: when CTAs count themselves in, and when they write.
 
     Attributes:
-        counters: address of the tiles' counters.
+        counters: address of the counters, one a tile.
         partials: address of the partial tiles.
-        tiles: output tiles.
-        slices: CTAs that split K, each of which writes one partial tile of an output tile.
+        tile_of: by partial tile, the counter of the output tile that it is a part of; -1 where it
+            is not used.
         slice_bytes: of a partial tile.
     """
 
     counters: int
     partials: int
-    tiles: int
-    slices: int
+    tile_of: tuple[int, ...]
     slice_bytes: int
     _clock: int = 0
     _arrived: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    _written: dict[tuple[int, int], int] = field(default_factory=dict)
+    _written: dict[int, int] = field(default_factory=dict)
 
     def saw_store(self, addresses: Lanes) -> None:
         """Told about every store, in the order in which they happen."""
         self._clock += 1
         for address in np.unique(addresses).tolist():
-            if self.counters <= address < self.counters + COUNTER_BYTES * self.tiles:
+            if self.counters <= address < self.partials:
                 self._arrived[(address - self.counters) // COUNTER_BYTES].append(self._clock)
             elif address >= self.partials:
-                at = divmod((address - self.partials) // self.slice_bytes, self.slices)
-                self._written[at] = self._clock
+                self._written[(address - self.partials) // self.slice_bytes] = self._clock
 
     def early_tiles(self) -> int:
         """Tiles with more arrivals, at some time, than finished partial tiles.
@@ -53,7 +51,8 @@ class Arrivals:
         """
         early = 0
         for tile, arrived in self._arrived.items():
-            finished = sorted(self._written.get((tile, part), 0) for part in range(self.slices))
+            parts = [part for part, owner in enumerate(self.tile_of) if owner == tile]
+            finished = sorted(self._written.get(part, 0) for part in parts)
             pairs = zip(finished, sorted(arrived), strict=False)
             early += any(end > arrival for end, arrival in pairs)
         return early

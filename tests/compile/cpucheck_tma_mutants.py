@@ -267,6 +267,13 @@ TMA_MUTANTS: list[Mutant] = [
     ),
     # ---- stream-K
     mutant(
+        "a part is counted in before its sums are out",
+        STREAM_K,
+        r"named_barrier_sync\(1, CONSUMERS\);  // all sums",
+        "// all sums",
+        EARLY,
+    ),
+    mutant(
         "nobody waits for the count",
         STREAM_K,
         r"(last_cta - first_cta\);\n)      named_barrier_sync\(1, CONSUMERS\);\n",
@@ -302,3 +309,6 @@ PTX_MUTANTS = {
     "sums are read in flight": "wgmma.wait_group.sync.aligned 0;",
 }
 """The same, lost behind NVRTC: words of the PTX that are left out."""
+
+SEEN_WHERE_A_WARP_IS_AHEAD = {"a part is counted in before its sums are out"}
+"""Not where warps run backwards: there the one that counts is the last to write its sums."""

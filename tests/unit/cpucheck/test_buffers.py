@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from ptxgen.arch import ARCHS
 from ptxgen.compile import CompiledKernel
-from ptxgen.cpucheck.buffers import X_PAD, Buffers, crowded, packed_weights
+from ptxgen.cpucheck.buffers import X_PAD, Buffers, crowded, packed_weights, shared_tiles
 from ptxgen.cpucheck.prove import Verdict, prove_race_free
 from ptxgen.cpucheck.reduced import Case
 from ptxgen.families import default_config
@@ -69,6 +70,35 @@ def test_stream_k_runs_with_tiles_to_share_and_with_more_ctas_than_stages(m: int
     else:
         assert ctas == min(count for count in range(2, 1000) if tiles % count)
     assert crowded(replace(made, max_ctas=3), m).grid(m)[0] <= 3
+
+
+@pytest.mark.parametrize(
+    ("tiles", "stages", "ctas", "expected"),
+    [
+        (8, 4, 3, (0, -1, 0, 1, 1, -1)),  # two tiles left over: shares of 2, 3 and 3 stages
+        (1, 2, 3, (0, -1, 0, -1, -1, -1)),  # fewer stages than CTAs
+        (6, 4, 3, (-1,) * 6),  # none left over
+        (5, 1, 3, (0, -1, 1, -1, -1, -1)),
+    ],
+)
+def test_parts_of_shared_tiles(
+    tiles: int, stages: int, ctas: int, expected: tuple[int, ...]
+) -> None:
+    assert shared_tiles(tiles, stages, ctas) == expected
+
+
+def test_every_stage_of_a_shared_tile_is_in_one_part() -> None:
+    """A stage belongs to the last CTA whose equal share starts at it or before."""
+    for tiles, stages, ctas in product(range(1, 14), (1, 2, 5, 9), (1, 2, 3, 7, 12)):
+        total = tiles % ctas * stages
+        sharers = min(ctas, total)
+        owned: set[tuple[int, int]] = set()
+        for stage in range(total):
+            owner = max(cta for cta in range(sharers) if total * cta // sharers <= stage)
+            owned.add((owner, stage // stages))
+        parts = shared_tiles(tiles, stages, ctas)
+        assert len(parts) == 2 * ctas
+        assert {(part // 2, tile) for part, tile in enumerate(parts) if tile >= 0} == owned
 
 
 def test_other_grids_are_the_plans() -> None:

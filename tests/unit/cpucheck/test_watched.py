@@ -65,7 +65,7 @@ def tiles(arrivals: Arrivals, events: list[str]) -> int:
 @pytest.mark.parametrize("order", sorted(set(permutations(["w0", "w1", "a", "a"]))))
 def test_arrivals_need_as_many_finished_slices(order: tuple[str, ...]) -> None:
     """Exhaustive for two slices: by the j-th arrival there must be j finished ones."""
-    arrivals = Arrivals(counters=1000, partials=4096, tiles=1, slices=2, slice_bytes=64)
+    arrivals = Arrivals(counters=1000, partials=4096, tile_of=(0, 0), slice_bytes=64)
     seen, early = {"w": 0, "a": 0}, False
     for event in order:
         seen[event[0]] += 1
@@ -74,5 +74,5 @@ def test_arrivals_need_as_many_finished_slices(order: tuple[str, ...]) -> None:
 
 
 def test_a_slice_written_again_after_its_arrival_is_early() -> None:
-    arrivals = Arrivals(counters=1000, partials=4096, tiles=1, slices=2, slice_bytes=64)
+    arrivals = Arrivals(counters=1000, partials=4096, tile_of=(0, 0), slice_bytes=64)
     assert tiles(arrivals, ["w0", "a", "w0", "w1", "a"]) == 1
