@@ -10,11 +10,13 @@ import pytest
 from db import query
 from db.records import Protocol
 from db.session import open_database
+from ptxgen.bundle.verify import verify
 from ptxgen.errors import ArchError
 from ptxgen.outcome import Status
 from ptxgen.problem import Problem
 from ptxtune.answers import answer_table, best_answers
 from ptxtune.detect import DetectedGpu, Detection
+from ptxtune.exporting import export_bundle
 from ptxtune.outcomes import outcome_document, outcome_text
 from ptxtune.summary import summary_document, summary_text
 from ptxtune.target import Target, resolve_target
@@ -67,6 +69,27 @@ def test_tune_best_and_report_of_measured_results(target: Target, tmp_path: Path
     assert f"{front_fakes.CUBLAS_US / row['time_us']:.2f}x" in report
     assert "measured on the device" in report
     assert "redicted" not in report
+
+
+def test_where_dequantize_and_matmul_is_faster_everything_says_so(
+    target: Target, tmp_path: Path
+) -> None:
+    db = str(tmp_path / "d.db")
+    job = replace(job_of(target, tmp_path), buckets=(1, 64))
+    small, large = summary_document(run_job(job, target, db=db))["results"]
+    assert (small["dequantized_us"], large["dequantized_us"]) == (None, front_fakes.DEQUANTIZED_US)
+    answers = best_answers([PROBLEM], [1, 64], target=target, db=db)
+    assert [answer.dequantize_first for answer in answers] == [False, True]
+    with open_database(db) as database:
+        assert "## Faster by dequantize + matmul" in render_markdown(collect(database))
+    folder, _ = export_bundle(
+        tmp_path / "bundle", PROBLEM, [1, 64], target=target, db=db, cache_dir=str(tmp_path / "c")
+    )
+    manifest = verify(folder)
+    assert [item.dequantize_first for item in manifest.buckets] == [False, True]
+    assert [item.config for item in manifest.buckets] == [small["config"], large["config"]]
+    assert manifest.unpacking is not None
+    assert (folder / manifest.unpacking.files["cubin"]).read_bytes().startswith(b"\x7fELF")
 
 
 def test_ceilings_of_this_card_are_measured_once(target: Target, tmp_path: Path) -> None:
