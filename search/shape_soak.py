@@ -113,6 +113,7 @@ class _Checks:
         self._tally = ShapeTally(job.seed)
         self._begin = self._told = time.monotonic()
         self._seconds = job.seconds
+        self._waited = False
 
     def run(self, ahead: ShapeAhead) -> str:
         """Checks until the end. Returns why it came early; empty where it did not."""
@@ -159,10 +160,17 @@ class _Checks:
     def _ends_worker(self, problem: Problem, m: int, candidate: Candidate) -> bool:
         """Checks a kernel at one batch. Returns whether that ended the worker process."""
         request = EvaluateRequest(problem, m, Protocol.PLAIN, candidate, Effort.CHECK)
-        with self._lock.held(self._look):
+        with self._lock.held(self._wait_for_gpu):
             outcome = self._worker.evaluate(request)
         self._tally.checked(problem, m, candidate.config, outcome)
         return outcome.status in (Status.CRASH, Status.HANG)
+
+    def _wait_for_gpu(self) -> None:
+        """Called once a second while another process holds the GPU's lock."""
+        if not self._waited:
+            self._say("another tuning run measures on this GPU; waiting for it")
+        self._waited = True
+        self._look()
 
     def _wait(self, future: Future[Any]) -> None:
         """Until the future is done. Raises StoppedError at the end of the soak."""

@@ -82,7 +82,7 @@ def draw_problem(rng: random.Random) -> Problem:
     k = _multiple(_logarithmic(rng, unit, MAX_K), unit)
     most = min(MAX_N, MAX_WEIGHTS // k)
     step = rng.choice((N_MULTIPLE, N_MULTIPLE, 128))  # one in three fills its tiles
-    n = _multiple(_logarithmic(rng, N_MULTIPLE, most), min(step, most // N_MULTIPLE * N_MULTIPLE))
+    n = _multiple(_logarithmic(rng, N_MULTIPLE, most), step)
     return Problem(
         n=n,
         k=k,

@@ -146,6 +146,8 @@ def command(
         raise click.UsageError("--gpu-faults says which faults; add --soak N for how many.")
     if faults is None and (lanes is not None or seconds is not None):
         raise click.UsageError("--lanes and --seconds say how to soak; add --soak N.")
+    if shapes is not None and (layer["n"] is not None or layer["k"] is not None):
+        raise click.UsageError("--shapes draws its problems itself; leave out --n and --k.")
     if device is not None and (faults is not None or replay_file is not None):
         raise click.UsageError(
             "--device chooses the GPU that is measured on; --replay and --soak take none (with "

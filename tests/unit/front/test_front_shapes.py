@@ -101,6 +101,7 @@ def test_a_soak_cut_short_or_empty_does_not_pass(changes: dict[str, object], wor
         (("--shapes", "5", "--record", "x"), "exclude each other"),
         (("--shapes", "0"), "0 is not in the range"),
         (("--shapes", "5", "--seconds", "9"), "add --soak N"),
+        (("--shapes", "5", "--n", "64", "--k", "64"), "leave out --n and --k"),
     ],
 )
 def test_contradictions_are_refused(options: tuple[str, ...], message: str) -> None:

@@ -25,6 +25,7 @@ from ptxgen.problem import Problem
 from ptxgen.source import KernelSource
 from ptxtune.pin import parse_config
 from ptxtune.selection import select_problems
+from search.gpu_lock import GpuLock
 from search.shape_report import is_refusal
 from search.shape_soak import ShapeJob, soak_shapes
 from search.shapes import (
@@ -261,6 +262,18 @@ def test_a_gpu_that_died_ends_the_soak(soaked: MakeJob, tmp_path: Path) -> None:
     assert [failure.config for failure in report.failures] == [KILLER]
     assert not report.passed
     assert report.seconds < 30.0
+
+
+def test_it_waits_for_another_tuner_on_the_gpu_and_still_ends(
+    soaked: MakeJob, tmp_path: Path
+) -> None:
+    job, log = soaked(seconds=1.5)
+    told: list[str] = []
+    with GpuLock(search_fakes.DEVICE.uuid, tmp_path).held():
+        report = soak_shapes(job, told.append)
+    assert report.total == 0
+    assert told == ["another tuning run measures on this GPU; waiting for it"]
+    assert not log.exists()
 
 
 def test_without_a_gpu_there_is_an_error_and_no_report(soaked: MakeJob) -> None:
