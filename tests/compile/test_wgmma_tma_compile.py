@@ -18,7 +18,7 @@ from ptxgen.errors import CompileError, ToolError
 from ptxgen.families import emit, violations
 from ptxgen.families.wgmma_tma import WGMMA_TMA
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
-from ptxgen.problem import Problem
+from ptxgen.problem import Dtype, Problem, Zero
 from ptxgen.sass.disassemble import nvdisasm_path
 from ptxgen.sass.gates import check_sass
 from ptxgen.source import KernelSource
@@ -88,6 +88,18 @@ def test_defaults_do_not_spill(m: int) -> None:
         config = WGMMA_TMA.default_config(problem, SM90A, m, 132)
         compiled = compile_source(emit(problem, config, SM90A))
         assert compiled.resources.spill_bytes == 0, (problem.key(), config.key())
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [*product(("fp16", "bf16"), ("sym", "int"))])
+@pytest.mark.parametrize("group", [64, 128, 4096])
+def test_the_default_of_a_wide_layer_has_registers_enough(
+    dtype: Dtype, zero: Zero, group: int
+) -> None:
+    """Here 128 x 256 would fill the GPU best, which spills with zero points or whole-K scales."""
+    problem = Problem(28672, 4096, group, dtype, zero)
+    config = WGMMA_TMA.default_config(problem, SM90A, 96, 132)
+    assert ((config.block_m, config.block_n) == (128, 256)) == (zero == "sym" and group != 4096)
+    assert compile_source(emit(problem, config, SM90A)).resources.spill_bytes == 0
 
 
 def test_a_serialised_wgmma_is_refused() -> None:

@@ -119,10 +119,13 @@ def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTma
         return -(-m // block_m) * -(-problem.n // block_n) * split_k
 
     shares = ((256, 2), (192, 3), (128, 2), (64, 1))
+    # 128 x 256 has two row blocks of 64 sums: zero points or whole-K scales would spill a few bytes.
+    plain = problem.zero == "sym" and not problem.whole_k
     choices = [
         (block_m, share, split_k)
         for block_m, share, split_k in product(tokens, shares, (1, 2))
         if block_m * share[0] <= 256 * 128
+        and (plain or (block_m, share[0]) != (128, 256))
         and (split_k == 1 or ctas(block_m, share[0], 1) < num_sms)  # else it would only add waves
     ]
 
