@@ -50,7 +50,8 @@ def find_tool(environ: Mapping[str, str] = os.environ) -> Path:
     if found is None:
         raise ToolError(
             f"{NAME} is neither on PATH nor under CUDA_HOME ({home or 'not set'}). It comes with "
-            f"the CUDA toolkit; set CUDA_HOME to the toolkit's folder."
+            f"the CUDA toolkit; set CUDA_HOME to the toolkit's folder. Without a toolkit: pip "
+            f"install nvidia-cuda-sanitizer-api, and set CUDA_HOME to its folder nvidia/cu13."
         )
     return Path(found)
 
