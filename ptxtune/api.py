@@ -65,6 +65,10 @@ def best(
         allow_predicted: whether a prediction may answer where nothing was measured.
         batch_invariant: only kernels whose result for a row is the same bits for every m.
 
+    Returns:
+        The answer; its dequantize_first says whether dequantize + matmul is faster than the config
+        here. A bundle that ptxtune.load has loaded then goes that way by itself.
+
     Raises:
         PtxtuneError: a bad argument or an unusable database.
     """

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from db.records import Answer, Protocol, WinnerRecord
 from ptxgen import env
-from ptxgen.bundle.manifest import DeviceInfo, Measurement, ToolchainInfo
+from ptxgen.bundle.manifest import DeviceInfo, ToolchainInfo
+from ptxgen.bundle.measurement import Measurement
 from ptxgen.bundle.write import BucketSpec, BundleSpec, UnpackingSpec, write_bundle
 from ptxgen.cache import CompileCache
 from ptxgen.dequantize.emit import emit_dequantize

@@ -9,13 +9,13 @@ from typing import Any
 
 from ptxgen.bundle import words
 from ptxgen.bundle.fields import REFUSED, Fields
+from ptxgen.bundle.measurement import Measurement, read_measurement
 from ptxgen.bundle.plan_fields import read_plan
 from ptxgen.bundle.unpacking import Unpacking, read_unpacking
 from ptxgen.config import Scalar
 from ptxgen.errors import BundleError
 from ptxgen.outcome import Resources
 from ptxgen.problem import Problem, bucket_of
-from ptxgen.proof import Proof
 from ptxgen.source import ENTRY, LaunchPlan
 from ptxgen.weights.layout import LAYOUT_VERSION, packed_layout
 from ptxgen.weights.layout_text import layout_words
@@ -47,41 +47,6 @@ class ToolchainInfo:
     nvrtc: str
     driver: str = ""
     commit: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """How fast a bucket's kernel is, at batches of m, and how that is known.
-
-    Attributes:
-        m: batch that was timed.
-        time_us: median microseconds per launch.
-        predicted: time_us comes from the model; no GPU ran the kernel.
-        protocol: plain or chained.
-        spread: (p75 - p25) / median of the samples.
-        rel_err: ||out - ref|| / ||ref|| of the check before timing; None where it never ran.
-        floor_us, default_us, cublas_us: what it was compared with, where known.
-        measured_at: ISO 8601 time.
-        device: GPU that was timed, where it is not the bundle's own; "" where it is.
-        state: cool or sustained; "" where it is not known.
-        proof: what the finals showed, with intervals; None where there were none.
-        dequantized_us: of dequantize + matmul, where it took part.
-    """
-
-    m: int
-    time_us: float
-    predicted: bool
-    protocol: str
-    spread: float | None = None
-    rel_err: float | None = None
-    floor_us: float | None = None
-    default_us: float | None = None
-    cublas_us: float | None = None
-    measured_at: str = ""
-    device: str = ""
-    state: str = ""
-    proof: Proof | None = None
-    dequantized_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,42 +286,13 @@ def _bucket(fields: Fields, problem: Problem) -> Bucket:
             smem_bytes=resources.integer("smem_bytes"),
             compile_ms=resources.number("compile_ms"),
         ),
-        measurement=_measurement(fields.child("measurement")) if measured else None,
+        measurement=read_measurement(fields.child("measurement")) if measured else None,
         files=files,
         source_digest=fields.text("source_digest"),
         self_test_m=fields.integer("self_test_m", least=1),
         # Younger than the first bundles, as is dequantized_us.
         dequantize_first="dequantize_first" in fields.data and fields.flag("dequantize_first"),
     )
-
-
-def _measurement(fields: Fields) -> Measurement:
-    return Measurement(
-        m=fields.integer("m"),
-        time_us=fields.number("time_us"),
-        predicted=fields.flag("predicted"),
-        protocol=fields.text("protocol"),
-        spread=fields.optional_number("spread"),
-        rel_err=fields.optional_number("rel_err"),
-        floor_us=fields.optional_number("floor_us"),
-        default_us=fields.optional_number("default_us"),
-        cublas_us=fields.optional_number("cublas_us"),
-        measured_at=fields.text("measured_at"),
-        device=fields.text("device"),
-        state=fields.text("state"),
-        proof=_proof(fields) if fields.data.get("proof") is not None else None,
-        dequantized_us=(
-            fields.optional_number("dequantized_us") if "dequantized_us" in fields.data else None
-        ),
-    )
-
-
-def _proof(fields: Fields) -> Proof:
-    child = fields.child("proof")
-    try:
-        return Proof.from_dict(child.data)
-    except (TypeError, KeyError, ValueError) as error:
-        raise BundleError(f"{child.path} is no proof: {error}. {REFUSED}") from None
 
 
 def _device(fields: Fields) -> DeviceInfo:

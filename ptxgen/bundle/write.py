@@ -19,9 +19,9 @@ from ptxgen.bundle.manifest import (
     Bucket,
     DeviceInfo,
     Manifest,
-    Measurement,
     ToolchainInfo,
 )
+from ptxgen.bundle.measurement import Measurement
 from ptxgen.config import KernelConfig
 from ptxgen.errors import BundleError
 from ptxgen.outcome import Resources

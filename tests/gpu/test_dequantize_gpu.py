@@ -12,7 +12,8 @@ from torch import Tensor
 
 from db.records import Protocol
 from ptxgen.bundle.load import load
-from ptxgen.bundle.manifest import DeviceInfo, Measurement, ToolchainInfo
+from ptxgen.bundle.manifest import DeviceInfo, ToolchainInfo
+from ptxgen.bundle.measurement import Measurement
 from ptxgen.bundle.write import BucketSpec, BundleSpec, UnpackingSpec, write_bundle
 from ptxgen.ceilings import measure_ceilings
 from ptxgen.check import GuardedBuffer, check, compare

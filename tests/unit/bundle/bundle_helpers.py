@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ptxgen.bundle.backend import BackendFacts
-from ptxgen.bundle.manifest import DeviceInfo, Manifest, Measurement, ToolchainInfo
+from ptxgen.bundle.manifest import DeviceInfo, Manifest, ToolchainInfo
+from ptxgen.bundle.measurement import Measurement
 from ptxgen.bundle.write import BucketSpec, BundleSpec, write_bundle
 from ptxgen.families.mma.config import MmaConfig
 from ptxgen.outcome import Resources
