@@ -100,7 +100,7 @@ def test_stored_configs_parse_and_keep_their_key_and_text(base: KernelConfig) ->
 
 @pytest.mark.parametrize(("m", "arch"), [*product((1, 4, 8, 16, 32, 64, 256), ("sm_80", "sm_90a"))])
 def test_spaces_offer_clusters_beside_the_workspace(m: int, arch: str) -> None:
-    """Never instead of it; for M = 5 to 64, for splits by powers of two, where there are clusters."""
+    """Never instead of it; for M = 5 to 64, splits by powers of two, where there are clusters."""
     space = {
         config.key(): config
         for config in candidates(PROBLEM, ARCHS[arch], m)
