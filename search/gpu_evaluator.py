@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,15 @@ from db.records import DeviceRecord, Protocol
 from ptxgen.arch import arch_of_capability
 from ptxgen.ceilings import measure_ceilings
 from ptxgen.check import CheckResult, check
-from ptxgen.dequantize.product import multiply, run_dequantized
+from ptxgen.dequantize.product import run_dequantized
 from ptxgen.dequantize.rule import bytes_moved
 from ptxgen.device import LoadedKernel, device_facts
 from ptxgen.errors import DriverError
 from ptxgen.launch import WorkspacePool, run
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
-from ptxgen.reference import random_quantized, reference_output, relative_error
+from ptxgen.reference import relative_error
 from ptxgen.timing import TimedGraph, Timing, burn_in, copies_for, sample_count
-from ptxgen.weights.pack import pack
-from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight, dequantize
 from search.clocks import Clocks
 from search.cuda_errors import typed_cuda_errors
 from search.evaluator import (
@@ -36,6 +34,7 @@ from search.evaluator import (
     EvaluateRequest,
     FinalsRequest,
 )
+from search.gpu_layer import GpuLayer
 from search.model import floor_us
 from search.rounds import time_in_turns
 from search.steady import Steady
@@ -45,26 +44,8 @@ SECONDS = {Effort.SCREEN: 0.02, Effort.FULL: 0.1}
 WARM_S = 0.05
 """Burn-in before a sample set is repeated."""
 
-MAX_FP64_FLOPS = 1e11
-"""A larger reference is computed in FP32, whose error is far below any tolerance: most GPUs do FP64
-at a sixty-fourth of the speed."""
-
 Launch = Callable[[int, Tensor], None]
 """Launches a contender on a copy of the weights and an output [m, N]."""
-
-
-@dataclass(slots=True)
-class _Layer:
-    """A problem's tensors on the GPU: rotating weight copies, inputs and references for each M."""
-
-    problem: Problem
-    weight: QuantizedWeight
-    packed: list[Tensor]
-    x: dict[int, Tensor] = field(default_factory=dict)
-    ref: dict[int, Tensor] = field(default_factory=dict)
-    dense: list[Tensor] = field(default_factory=list)
-    bias: Tensor | None = None
-    unpacked: Tensor | None = None  # where the dequantize kernel writes
 
 
 class GpuEvaluator:
@@ -91,7 +72,7 @@ class GpuEvaluator:
         self._device = torch.device("cuda", index)
         self._seed = seed
         self._record = ceilings or _measure_device(index)
-        self._layers: OrderedDict[Problem, _Layer] = OrderedDict()
+        self._layers: dict[Problem, GpuLayer] = {}
         self._kernels: OrderedDict[str, LoadedKernel] = OrderedDict()
         self._workspaces = WorkspacePool()
         burn_in()
@@ -182,20 +163,21 @@ class GpuEvaluator:
 
     def _check(self, problem: Problem, m: int, contender: Contender) -> CheckResult:
         layer = self._layer(problem)
-        ref = self._reference(layer, m)
+        ref = layer.reference(m)
         if contender is None:
-            out = self._dense_product(layer, m, 0)
+            out = layer.output(m)
+            layer.dense_product(m, 0, out)
             return CheckResult(True, relative_error(out, ref))
         launch = self._launcher(layer, m, contender)
         return check(lambda y: launch(0, y), problem, ref)
 
     def _launcher(
-        self, layer: _Layer, m: int, contender: Candidate | Dequantizer, chained: bool = False
+        self, layer: GpuLayer, m: int, contender: Candidate | Dequantizer, chained: bool = False
     ) -> Launch:
-        """Launches of one of our kernels; x of m is there already."""
-        kernel, problem, x, bias = self._kernel(contender), layer.problem, layer.x[m], layer.bias
+        """Launches of one of our kernels."""
+        kernel, problem, x, bias = self._kernel(contender), layer.problem, layer.x(m), layer.bias
         if isinstance(contender, Dequantizer):
-            dense = self._unpacked(layer)
+            dense = layer.unpacked()
 
             def unpack_and_multiply(copy: int, out: Tensor) -> None:
                 run_dequantized(kernel, problem, x, layer.packed[copy], bias, out, dense=dense)
@@ -213,19 +195,12 @@ class GpuEvaluator:
         self, problem: Problem, m: int, protocol: Protocol, contender: Contender
     ) -> TimedGraph:
         layer = self._layer(problem)
-        self._reference(layer, m)
+        out = layer.output(m)  # owned here, not by the graph's own pool
         floor, l2_bytes = self._floor_us(problem, m), self._record.l2_bytes
         if contender is None:
             dense_bytes = 2 * (problem.n * problem.k + m * (problem.n + problem.k))
-            copies = min(self._dense_copies(layer), copies_for(dense_bytes, l2_bytes))
-            dense_out = self._dense_product(layer, m, 0)  # owned here, not by the graph's own pool
-
-            def multiply(copy: int) -> None:
-                self._dense_product(layer, m, copy, dense_out)
-
-            return TimedGraph(multiply, copies, floor)
-        x = layer.x[m]
-        out = torch.empty(m, problem.n, dtype=x.dtype, device=x.device)
+            copies = min(layer.dense_copies(), copies_for(dense_bytes, l2_bytes))
+            return TimedGraph(lambda copy: layer.dense_product(m, copy, out), copies, floor)
         launch = self._launcher(layer, m, contender, protocol is Protocol.CHAINED)
         unpacks = isinstance(contender, Dequantizer)
         moved = bytes_moved(problem, m) if unpacks else problem.bytes_moved(m)
@@ -246,65 +221,13 @@ class GpuEvaluator:
         self._kernels.move_to_end(key)
         return self._kernels[key]
 
-    # ---- tensors --------------------------------------------------------------------------------
-
-    def _layer(self, problem: Problem) -> _Layer:
+    def _layer(self, problem: Problem) -> GpuLayer:
         if problem not in self._layers:
             self._layers.clear()
             torch.cuda.empty_cache()
-            weight = random_quantized(problem, self._generator(0))
-            first = pack(weight, problem)
-            copies = copies_for(first.numel(), self._record.l2_bytes)
-            packed = [first, *(first.clone() for _ in range(copies - 1))]
-            bias = self._randn(problem, 0, problem.n) if problem.bias else None
-            self._layers[problem] = _Layer(problem, weight, packed, bias=bias)
+            l2_bytes = self._record.l2_bytes
+            self._layers[problem] = GpuLayer(problem, self._seed, self._device, l2_bytes)
         return self._layers[problem]
-
-    def _reference(self, layer: _Layer, m: int) -> Tensor:
-        """Expected output of the layer for a batch of m; also makes its input."""
-        if m not in layer.ref:
-            problem = layer.problem
-            layer.x.clear()  # buckets come one after the other, and a large one takes gigabytes
-            layer.ref.clear()
-            layer.x[m] = self._randn(problem, m, m, problem.k)
-            dtype = torch.float32 if problem.flops(m) > MAX_FP64_FLOPS else torch.float64
-            layer.ref[m] = reference_output(
-                layer.x[m], layer.weight, problem, layer.bias, dtype=dtype
-            )
-        return layer.ref[m]
-
-    def _generator(self, stream: int) -> torch.Generator:
-        return torch.Generator(self._device).manual_seed(self._seed * 1_000_003 + stream)
-
-    def _randn(self, problem: Problem, stream: int, *shape: int) -> Tensor:
-        values = torch.randn(shape, generator=self._generator(stream), device=self._device)
-        return values.to(TORCH_DTYPES[problem.dtype])
-
-    def _dense_copies(self, layer: _Layer) -> int:
-        """Makes the cuBLAS baseline's weights: the same values in the problem's dtype."""
-        if not layer.dense:
-            problem = layer.problem
-            first = dequantize(layer.weight, problem).to(TORCH_DTYPES[problem.dtype])
-            copies = copies_for(first.numel() * 2, self._record.l2_bytes)
-            layer.dense = [first, *(first.clone() for _ in range(copies - 1))]
-        return len(layer.dense)
-
-    def _dense_product(self, layer: _Layer, m: int, copy: int, out: Tensor | None = None) -> Tensor:
-        """The cuBLAS product with one copy of the dense weights, [m, N]."""
-        self._dense_copies(layer)
-        x = layer.x[m]
-        if out is None:
-            out = torch.empty(m, layer.problem.n, dtype=x.dtype, device=x.device)
-        multiply(x, layer.dense[copy], layer.bias, out)
-        return out
-
-    def _unpacked(self, layer: _Layer) -> Tensor:
-        """Memory for the dense weight that dequantize + matmul goes through."""
-        if layer.unpacked is None:
-            shape = (layer.problem.n, layer.problem.k)
-            dtype = TORCH_DTYPES[layer.problem.dtype]
-            layer.unpacked = torch.empty(shape, dtype=dtype, device=self._device)
-        return layer.unpacked
 
     def _floor_us(self, problem: Problem, m: int) -> float:
         return floor_us(problem, m, self._record.read_gbps, self._record.tensor_tflops)
