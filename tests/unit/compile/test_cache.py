@@ -10,6 +10,7 @@ import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,15 +88,25 @@ def test_a_lookup_writes_nothing(cache: CompileCache) -> None:
     assert not cache.root.exists()
 
 
+def plan_changes() -> list[tuple[LaunchPlan, dict[str, Any]]]:
+    """Every field of the plan changed alone; what needs another field starts from a plan with it."""
+    numbers = {name: value for name, value in PLAN.to_dict().items() if type(value) is int}
+    changes: list[tuple[LaunchPlan, dict[str, Any]]] = [
+        (PLAN, {name: value + 1}) for name, value in numbers.items()
+    ]
+    changes.append((PLAN, {"pdl": not PLAN.pdl}))
+    changes.append((replace(PLAN, k=64), {"x_box": (64, 8)}))
+    changes.append((replace(PLAN, split_k=1, max_ctas=7), {"stream_k": True}))
+    assert numbers.keys() | {"pdl", "x_box", "stream_k"} == PLAN.to_dict().keys()
+    return changes
+
+
 def test_everything_that_matters_is_in_the_key() -> None:
     changed = [
         replace(SOURCE, text=SOURCE.text + " "),
         replace(SOURCE, arch="sm_90"),
         replace(SOURCE, entry="other"),
-        *(
-            replace(SOURCE, plan=replace(PLAN, **{name: value + 1}))
-            for name, value in PLAN.to_dict().items()
-        ),
+        *(replace(SOURCE, plan=replace(base, **change)) for base, change in plan_changes()),
     ]
     keys = {cache_key(SOURCE, "13.5"), cache_key(SOURCE, "13.4")}
     keys |= {cache_key(source, "13.5") for source in changed}
