@@ -89,7 +89,7 @@ def test_a_lookup_writes_nothing(cache: CompileCache) -> None:
 
 
 def plan_changes() -> list[tuple[LaunchPlan, dict[str, Any]]]:
-    """Every field of the plan changed alone; what needs another field starts from a plan with it."""
+    """Every field of the plan changed alone; one that needs another starts from a plan with it."""
     numbers = {name: value for name, value in PLAN.to_dict().items() if type(value) is int}
     changes: list[tuple[LaunchPlan, dict[str, Any]]] = [
         (PLAN, {name: value + 1}) for name, value in numbers.items()
