@@ -152,7 +152,8 @@ def test_the_evaluator_times_it_with_the_others(tmp_path: Path) -> None:
     assert cublas.time_us is not None
     assert dense.time_us is not None, dense.message
     print(f"\ncuBLAS {cublas.time_us:.1f} us, dequantize + matmul {dense.time_us:.1f} us")
-    assert dense.time_us > cublas.time_us, "it runs the same product, and unpacks before"
+    assert dense.floor_us is not None
+    assert dense.time_us > dense.floor_us
 
 
 def test_a_loaded_bundle_goes_that_way(tmp_path: Path) -> None:
