@@ -1,15 +1,22 @@
-"""Test tiers: GPU tests are skipped, with the reason, where there is no device."""
+"""Test tiers: GPU tests are skipped, with the reason, where there is no device; samples are halved."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import pytest
 import torch
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if torch.cuda.is_available():
-        return
+    seen: Counter[str] = Counter()
     skip = pytest.mark.skip(reason="no CUDA device: torch.cuda.is_available() is False")
     for item in items:
-        if item.get_closest_marker("gpu"):
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(skip)
+        if item.get_closest_marker("sampled"):
+            test = item.nodeid.split("[", maxsplit=1)[0]
+            if seen[test] % 2:
+                item.add_marker(pytest.mark.deep)
+            seen[test] += 1

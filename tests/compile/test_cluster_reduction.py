@@ -24,7 +24,7 @@ from ptxgen.problem import Problem
 from ptxgen.reference import random_problem_data
 from ptxgen.source import KernelSource
 
-pytestmark = pytest.mark.compile
+pytestmark = [pytest.mark.compile, pytest.mark.covering]
 
 SM90A = ARCHS["sm_90a"]
 SCHEDULES = (Schedule(1, "one_ahead", 4), Schedule(2, "reverse"), Schedule(3, "random", 16))
@@ -113,6 +113,7 @@ def compiled_case(name: str) -> Kernel:
     return Kernel(*CASES[name])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_right_without_races_and_the_bits_of_the_workspace(name: str) -> None:
     problem, config, m = CASES[name]

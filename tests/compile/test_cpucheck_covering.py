@@ -42,16 +42,10 @@ def failures(cases: list[tuple[Case, Schedule]], refusals: float) -> list[str]:
     return found
 
 
-def parts() -> list[object]:
-    """Every part of every family; the second half of each is left to make test-deep."""
-    return [
-        pytest.param(family, part, marks=[pytest.mark.deep] if 2 * part >= count else [])
-        for family, count in PARTS.items()
-        for part in range(count)
-    ]
-
-
-@pytest.mark.parametrize(("family", "part"), parts())
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("family", "part"), [(family, part) for family, parts in PARTS.items() for part in range(parts)]
+)
 def test_the_covering_set_is_right(family: str, part: int) -> None:
     assert not failures(numbered(family)[part :: PARTS[family]], REFUSED[family])
 

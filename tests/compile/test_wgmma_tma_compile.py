@@ -59,6 +59,7 @@ def small_space() -> list[tuple[Problem, WgmmaTmaConfig]]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", range(4))
 def test_the_small_space_compiles(part: int) -> None:
     space = small_space()[part::4]
@@ -122,6 +123,7 @@ def test_setmaxnreg_is_honoured() -> None:
     assert compiled.resources.registers == 168
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", range(2))
 def test_machine_code_keeps_its_promises(part: int) -> None:
     """Every kernel of the small space that has no spill passes all gates."""
