@@ -1,4 +1,4 @@
-"""Test tiers: GPU tests are skipped, with the reason, where there is no device; samples are halved."""
+"""Test tiers: GPU tests skip, with the reason, where there is no device; samples are halved."""
 
 from __future__ import annotations
 
