@@ -1,4 +1,4 @@
-"""Test tiers: GPU tests skip, with the reason, where there is no device; samples are halved."""
+"""Test tiers: GPU tests skip, with the reason, where there is no device; samples are cut."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(skip)
-        if item.get_closest_marker("sampled"):
+        if sampled := item.get_closest_marker("sampled"):
             test = item.nodeid.split("[", maxsplit=1)[0]
-            if seen[test] % 2:
+            if seen[test] % sampled.kwargs.get("every", 2):
                 item.add_marker(pytest.mark.deep)
             seen[test] += 1

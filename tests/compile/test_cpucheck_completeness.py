@@ -71,6 +71,7 @@ def test_every_legal_pair_of_knobs_is_there(cases: tuple[Case, ...]) -> None:
     assert not missing, sorted(map(str, missing))
 
 
+@pytest.mark.deep
 def test_every_value_of_every_knob_meets_every_kind_of_problem(cases: tuple[Case, ...]) -> None:
     """Of dtype, zero, bias, arch: all combine with all; a group may be illegal with one knob."""
     for name, values in KNOBS.items():

@@ -27,6 +27,7 @@ def _installed() -> None:
     pytest.importorskip("sentryward", reason="the optional verifier sentryward is not installed")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SMALL)
 def test_ours_are_proved(name: str) -> None:
     case = CASES[name]
@@ -35,6 +36,7 @@ def test_ours_are_proved(name: str) -> None:
     assert (proof.verdict, proof.message) == (Verdict.PROVED, "")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "mutant",
     [item for item in MUTANTS if item.case == "private" and RACE in item.caught_by],

@@ -65,6 +65,7 @@ def test_a_kernel_without_the_place_is_refused() -> None:
         broken(other, "NaN on a tail")
 
 
+@pytest.mark.deep
 def test_a_soak_of_real_kernels_is_rehearsed_without_a_gpu(tmp_path: Path) -> None:
     """Everything of the GPU's soak but the GPU: its plan, its kernels, NVRTC, its accounts.
 

@@ -43,6 +43,7 @@ def ran(
     return buffers.output().view(torch.int16), report
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_right_without_races_under_every_schedule(name: str) -> None:
     source, compiled = built(name)

@@ -254,6 +254,7 @@ def logged(folder: Path, lanes: int) -> Counter[str]:
     return Counter(line for log in logs for line in log.lines())
 
 
+@pytest.mark.deep
 def test_lanes_at_once_are_one_report(tmp_path: Path) -> None:
     told: list[str] = []
     report = soak(plan_soak(tmp_path, 24, lanes=3, seed=2), 24, told.append)
@@ -277,6 +278,7 @@ def test_at_its_limit_it_says_what_it_had_and_fails(tmp_path: Path) -> None:
     assert report.faults == logged(tmp_path, 2)
 
 
+@pytest.mark.deep
 def test_a_tuner_that_fails_undisturbed_ends_its_lane_in_words(tmp_path: Path) -> None:
     (lane,) = plan_soak(tmp_path, 5)
     broken = replace(lane, spec=replace(lane.spec, kind="kernel", chosen=({"family": "none"},)))
