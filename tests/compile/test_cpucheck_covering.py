@@ -42,7 +42,7 @@ def failures(cases: list[tuple[Case, Schedule]], refusals: float) -> list[str]:
     return found
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(
     ("family", "part"), [(family, part) for family, parts in PARTS.items() for part in range(parts)]
 )

@@ -23,7 +23,7 @@ from ptxgen.families import emit
 pytestmark = [pytest.mark.compile, pytest.mark.covering]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("mutant", TMA_MUTANTS, ids=lambda mutant: mutant.name)
 def test_broken_kernels_are_caught(mutant: Mutant) -> None:
     """Wrong arithmetic shows under any schedule; missing synchronisation, under each of ours."""

@@ -195,6 +195,7 @@ def test_a_reproducer_names_the_same_problem_batch_and_config(soaked: MakeJob) -
         assert parse_config(value["--config"], "--config") == failure.config
 
 
+@pytest.mark.deep
 def test_the_same_seed_gives_the_same_checks_without_a_time(soaked: MakeJob) -> None:
     first, log = soaked("first", seed=5)
     again, other = soaked("again", seed=5)
