@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ptxgen.arch import ArchSpec
+from ptxgen.families.kernel_text import TYPES
 from ptxgen.families.mma import dequant
-from ptxgen.families.mma.emit import TYPES
 from ptxgen.problem import Problem
 from ptxgen.ptx import global_memory, packed16, shuffle
 from ptxgen.ptx.instruction import Instruction, render_all

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from ptxgen.arch import ArchSpec
 from ptxgen.errors import ConfigError
+from ptxgen.families.kernel_text import TYPES, declared, heading
 from ptxgen.families.mma import compute, dequant, epilogue, loads
 from ptxgen.families.mma.config import MmaConfig
 from ptxgen.families.mma.rules import violations
@@ -16,7 +16,7 @@ from ptxgen.ptx import cp_async, global_memory, launch_control, shared
 from ptxgen.ptx.instruction import Instruction, render_all
 from ptxgen.ptx.mma import mma_m16n8k16
 from ptxgen.source import ENTRY, KernelSource, LaunchPlan
-from ptxgen.weights.layout import BLOCK_K, LAYOUT_VERSION, WEIGHT_BYTES
+from ptxgen.weights.layout import BLOCK_K, WEIGHT_BYTES
 
 ABOUT = """\
 // Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
@@ -26,12 +26,6 @@ ABOUT = """\
 WAIT = (
     "  wait_for_previous();  // x, y and the workspace belong to the previous kernel until here\n"
 )
-
-TYPES = """\
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-"""
 
 
 def emit(problem: Problem, config: MmaConfig, arch: ArchSpec) -> KernelSource:
@@ -91,7 +85,14 @@ def assemble(shape: Shape, arch: ArchSpec, parts: KernelParts) -> KernelSource:
             _kernel(shape, arch, parts),
         ]
     )
-    text = "\n".join([_header(shape, arch, parts.about), TYPES, _constants(shape, code), code])
+    text = "\n".join(
+        [
+            heading(shape.problem, shape.config, arch, parts.about),
+            TYPES,
+            _constants(shape, code),
+            code,
+        ]
+    )
     return KernelSource(text=text, arch=arch.name, plan=plan(shape, arch))
 
 
@@ -107,16 +108,6 @@ def plan(shape: Shape, arch: ArchSpec) -> LaunchPlan:
         pdl=arch.has_pdl,
         cluster_k=shape.config.split_k if shape.config.cluster else 1,
     )
-
-
-def _header(shape: Shape, arch: ArchSpec, about: str) -> str:
-    return f"""\
-// ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
-// problem: {shape.problem.key()}
-// config:  {shape.config.key()}
-// target:  {arch.name}; packed layout version {LAYOUT_VERSION}
-//
-{about}"""
 
 
 def _constants(shape: Shape, code: str) -> str:
@@ -163,11 +154,7 @@ def _constants(shape: Shape, code: str) -> str:
             ("ROW_BLOCK_ZERO_BYTES", 8 * groups, ""),
             ("BLOCK_SCALE_BYTES", layout.scale_bytes, "scales of a block"),
         ]
-    lines = [
-        f"enum : int {{ {name} = {value} }};{f'  // {what}' if what else ''}"
-        for name, value, what in rows
-        if re.search(rf"\b{name}\b", code)
-    ]
+    lines = declared(rows, code)
     if problem.whole_k:
         lines.append(
             f"enum : u64 {{ TABLE_OFFSET = {layout.blocks_bytes} }};  // scales of the whole-K groups"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from ptxgen.arch import ArchSpec
 from ptxgen.errors import ConfigError
+from ptxgen.families.kernel_text import TYPES, declared, heading
 from ptxgen.families.mma import dequant
-from ptxgen.families.mma.emit import TYPES
 from ptxgen.families.wgmma.compute import KEEP_ALIVE
 from ptxgen.families.wgmma_tma import consumer, epilogue, producer, schedule
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
@@ -23,7 +21,12 @@ from ptxgen.problem import Problem
 from ptxgen.ptx import cluster, launch_control, mbarrier, registers, shared, tensor
 from ptxgen.ptx.instruction import Instruction, render_all
 from ptxgen.source import ENTRY, KernelSource, LaunchPlan
-from ptxgen.weights.layout import BLOCK_K, LAYOUT_VERSION, WEIGHT_BYTES
+from ptxgen.weights.layout import BLOCK_K, WEIGHT_BYTES
+
+ABOUT = """\
+// Weights are the m64 register operand of wgmma, tokens its n dimension, read from shared memory. One
+// thread of the last warp fills a ring of {num_stages} slots by TMA; the other warps multiply.
+"""
 
 
 def emit(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> KernelSource:
@@ -36,6 +39,7 @@ def emit(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> KernelSour
     if reasons:
         raise ConfigError(f"{config.key()} is illegal for {problem.key()}: {'; '.join(reasons)}.")
     shape = TmaShape(problem, config)
+    about = ABOUT.format(num_stages=config.num_stages)
     code = "\n".join(
         [
             render_all(_instructions(shape, arch), arch),
@@ -48,7 +52,7 @@ def emit(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> KernelSour
             _kernel(shape),
         ]
     )
-    text = "\n".join([_header(shape, arch), TYPES, _constants(shape, code), code])
+    text = "\n".join([heading(problem, config, arch, about), TYPES, _constants(shape, code), code])
     return KernelSource(text=text, arch=arch.name, plan=plan(problem, config, arch))
 
 
@@ -90,18 +94,6 @@ def _instructions(shape: TmaShape, arch: ArchSpec) -> list[Instruction]:
         *consumer.instructions(shape),
         *epilogue.instructions(shape),
     ]
-
-
-def _header(shape: TmaShape, arch: ArchSpec) -> str:
-    return f"""\
-// ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
-// problem: {shape.problem.key()}
-// config:  {shape.config.key()}
-// target:  {arch.name}; packed layout version {LAYOUT_VERSION}
-//
-// Weights are the m64 register operand of wgmma, tokens its n dimension, read from shared memory. One
-// thread of the last warp fills a ring of {shape.config.num_stages} slots by TMA; the other warps multiply.
-"""
 
 
 def _constants(shape: TmaShape, code: str) -> str:
@@ -147,11 +139,7 @@ def _constants(shape: TmaShape, code: str) -> str:
             ("GROUP_STEPS", problem.group_size // 16, "k16 steps of a group"),
             ("BLOCK_SCALE_BYTES", layout.scale_bytes, "scales of a block"),
         ]
-    lines = [
-        f"enum : int {{ {name} = {value} }};{f'  // {what}' if what else ''}"
-        for name, value, what in rows
-        if re.search(rf"\b{name}\b", code)
-    ]
+    lines = declared(rows, code)
     if problem.whole_k:
         lines.append(f"enum : u64 {{ TABLE_OFFSET = {layout.blocks_bytes} }};  // whole-K groups")
         if problem.zero == "int":
