@@ -76,6 +76,7 @@ class TimedGraph:
         write to memory that such work still reads, as PyTorch hands freed memory on at once.
         """
         self.launches = launches_for(copies, floor_us)
+        self._launch = launch  # owns the tensors that the captured launches point to
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

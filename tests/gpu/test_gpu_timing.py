@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -21,3 +24,13 @@ def test_queued_work_comes_before_the_first_launch() -> None:
     value.fill_(1)
     TimedGraph(lambda copy: seen.copy_(value), copies=1)
     assert seen.item() == 1
+
+
+def test_a_graph_keeps_the_memory_that_its_launches_write() -> None:
+    out = torch.zeros(1, device="cuda")
+    alive = weakref.ref(out)
+    graph = TimedGraph(lambda copy, y=out: y.fill_(1), copies=1)
+    del out
+    gc.collect()
+    assert graph.sample_us() > 0
+    assert alive() is not None, "freed memory would be written by every replay"
