@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ptxgen.arch import ArchSpec
-from ptxgen.config import KernelConfig, Scalar
+from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
 from ptxgen.families.base import Family
+from ptxgen.families.view import FamilyView
 from ptxgen.problem import Problem
-from ptxgen.source import KernelSource, LaunchPlan
+from ptxgen.source import KernelSource
 from search.faults import FaultPlan
 
 ENTRY = "  u8* y = (u8*)y_arg;\n"
@@ -52,7 +53,7 @@ def broken(source: KernelSource, fault: str) -> KernelSource:
     return replace(source, text=text)
 
 
-class BrokenFamily:
+class BrokenFamily(FamilyView):
     """A family of which a few configs are offered, most of them with a fault.
 
     Args:
@@ -62,17 +63,9 @@ class BrokenFamily:
     """
 
     def __init__(self, base: Family, plan: FaultPlan, configs: Sequence[KernelConfig]) -> None:
-        self._base, self._plan = base, plan
+        super().__init__(base)
+        self._plan = plan
         self._configs = list(configs)
-        self.name = base.name
-        self.config_type = base.config_type
-        self.emitter_version = base.emitter_version
-
-    def knobs(self) -> dict[str, tuple[Scalar, ...]]:
-        return self._base.knobs()
-
-    def violations(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> list[str]:
-        return self._base.violations(problem, config, arch)
 
     def candidates(self, problem: Problem, arch: ArchSpec, m: int) -> Iterator[KernelConfig]:
         yield from self._configs
@@ -83,12 +76,6 @@ class BrokenFamily:
         """The first offered config without a fault."""
         good = (item for item in self._configs if self._plan.fault_of(item, problem.key()) is None)
         return next(good, self._configs[0])
-
-    def summation_key(self, problem: Problem, config: KernelConfig) -> str:
-        return self._base.summation_key(problem, config)
-
-    def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
-        return self._base.plan(problem, config, arch)
 
     def emit(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> KernelSource:
         source = self._base.emit(problem, config, arch)

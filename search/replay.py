@@ -15,13 +15,13 @@ from db.records import DeviceRecord
 from db.trial_file import Environment, TrialFile, read_trials
 from db.trial_rows import SharedTrial
 from ptxgen.arch import ArchSpec, arch_of_capability
-from ptxgen.config import KernelConfig, Scalar
+from ptxgen.config import KernelConfig
 from ptxgen.errors import TrialFileError
 from ptxgen.families import FAMILIES, default_config
 from ptxgen.families.base import Family
+from ptxgen.families.view import FamilyView
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
-from ptxgen.source import KernelSource, LaunchPlan
 from search.evaluator import Candidate, Contender, EvaluateRequest, FinalsRequest, name_of
 from search.events import Task
 from search.ranking import Ranker, gpu_spec_of
@@ -29,7 +29,7 @@ from search.samplers import Sampler, SamplerName
 from search.space import Space
 
 
-class LimitedFamily:
+class LimitedFamily(FamilyView):
     """A family of which only some configs are offered: a space small enough to exhaust.
 
     Args:
@@ -40,17 +40,8 @@ class LimitedFamily:
     def __init__(
         self, base: Family, configs: Mapping[tuple[str, int], Sequence[KernelConfig]]
     ) -> None:
-        self._base = base
+        super().__init__(base)
         self._configs = configs
-        self.name = base.name
-        self.config_type = base.config_type
-        self.emitter_version = base.emitter_version
-
-    def knobs(self) -> dict[str, tuple[Scalar, ...]]:
-        return self._base.knobs()
-
-    def violations(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> list[str]:
-        return self._base.violations(problem, config, arch)
 
     def candidates(self, problem: Problem, arch: ArchSpec, m: int) -> Iterator[KernelConfig]:
         for config in self._offered(problem, m):
@@ -66,15 +57,6 @@ class LimitedFamily:
         return min(
             offered or [wanted], key=lambda config: (_differing(config, wanted), config.key())
         )
-
-    def summation_key(self, problem: Problem, config: KernelConfig) -> str:
-        return self._base.summation_key(problem, config)
-
-    def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
-        return self._base.plan(problem, config, arch)
-
-    def emit(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> KernelSource:
-        return self._base.emit(problem, config, arch)
 
     def _offered(self, problem: Problem, m: int) -> Sequence[KernelConfig]:
         found = self._configs.get((problem.key(), m), ())

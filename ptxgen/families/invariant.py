@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ptxgen.arch import ArchSpec
-from ptxgen.config import KernelConfig, Scalar
+from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
 from ptxgen.families import FAMILIES, family_named
 from ptxgen.families.base import Family
 from ptxgen.families.mma import MMA
 from ptxgen.families.mma.config import MmaConfig
+from ptxgen.families.view import FamilyView
 from ptxgen.problem import M_BUCKETS, Problem
-from ptxgen.source import KernelSource, LaunchPlan
 
 INVARIANT = MmaConfig(
     block_m=8,
@@ -70,24 +70,12 @@ def invariant_families(families: Mapping[str, Family] = FAMILIES) -> dict[str, F
     return {INVARIANT.family: InvariantFamily(families[INVARIANT.family])}
 
 
-class InvariantFamily:
+class InvariantFamily(FamilyView):
     """A family of which only the batch-invariant configs are offered.
 
     Args:
         base: the family of INVARIANT.
     """
-
-    def __init__(self, base: Family) -> None:
-        self._base = base
-        self.name = base.name
-        self.config_type = base.config_type
-        self.emitter_version = base.emitter_version
-
-    def knobs(self) -> dict[str, tuple[Scalar, ...]]:
-        return self._base.knobs()
-
-    def violations(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> list[str]:
-        return self._base.violations(problem, config, arch)
 
     def candidates(self, problem: Problem, arch: ArchSpec, m: int) -> Iterator[KernelConfig]:
         """Those of m; where none of them keeps the order, those of the nearest smaller bucket."""
@@ -114,15 +102,6 @@ class InvariantFamily:
             f"no batch-invariant config is legal for {problem.key()} at M = {m} on {arch.name}; "
             f"leave batch invariance out, or run ptxtune space to see the rules."
         )
-
-    def summation_key(self, problem: Problem, config: KernelConfig) -> str:
-        return self._base.summation_key(problem, config)
-
-    def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
-        return self._base.plan(problem, config, arch)
-
-    def emit(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> KernelSource:
-        return self._base.emit(problem, config, arch)
 
 
 def _default_ladder(m: int) -> Iterator[MmaConfig]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec
+from ptxgen.families.choices import choice_violations
 from ptxgen.families.mma.config import KNOBS, MmaConfig
 from ptxgen.families.mma.shape import Shape, TiledConfig
 from ptxgen.problem import Problem
@@ -21,7 +22,7 @@ MAX_CLUSTER = 8
 
 def violations(problem: Problem, config: MmaConfig, arch: ArchSpec) -> list[str]:
     """Why the config is illegal for the problem on the arch; empty where it is legal."""
-    found = [*_choice_violations(config)] or [*_tile_violations(config)]
+    found = [*choice_violations(config, KNOBS)] or [*_tile_violations(config)]
     if found:
         return found
     shape = Shape(problem, config)
@@ -30,13 +31,6 @@ def violations(problem: Problem, config: MmaConfig, arch: ArchSpec) -> list[str]
         *cluster_violations(config, arch),
         *resource_violations(shape, arch),
     ]
-
-
-def _choice_violations(config: MmaConfig) -> Iterator[str]:
-    for name, choices in KNOBS.items():
-        value = getattr(config, name)
-        if value not in choices:
-            yield f"{name} = {value} is not one of {', '.join(map(str, choices))}"
 
 
 def _tile_violations(config: MmaConfig) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptxgen.arch import ArchSpec
+from ptxgen.families.choices import choice_violations, feature_share_violations
 from ptxgen.families.mma.rules import MAX_GRID_Y, cluster_violations, resource_violations
 from ptxgen.families.wgmma.config import KNOBS, WgmmaConfig
 from ptxgen.families.wgmma.shape import WgmmaShape
@@ -30,15 +31,8 @@ def violations(problem: Problem, config: WgmmaConfig, arch: ArchSpec) -> list[st
 def _choice_violations(config: WgmmaConfig, arch: ArchSpec) -> Iterator[str]:
     if not arch.has_wgmma:
         yield f"wgmma needs sm_90a; {arch.name} does not have it"
-    for name, choices in KNOBS.items():
-        value = getattr(config, name)
-        if value not in choices:
-            yield f"{name} = {value} is not one of {', '.join(map(str, choices))}"
-    if config.block_n not in (64 * config.warpgroups, 128 * config.warpgroups):
-        yield (
-            f"block_n = {config.block_n} does not give each of {config.warpgroups} warpgroups "
-            f"64 or 128 features"
-        )
+    yield from choice_violations(config, KNOBS)
+    yield from feature_share_violations(config.block_n, config.warpgroups)
 
 
 def _shape_violations(shape: WgmmaShape) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec
+from ptxgen.families.choices import choice_violations, feature_share_violations
 from ptxgen.families.wgmma_tma.config import KNOBS, WgmmaTmaConfig
 from ptxgen.families.wgmma_tma.shape import TmaShape
 from ptxgen.problem import Problem
@@ -24,15 +25,8 @@ def violations(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> list
 def _choice_violations(config: WgmmaTmaConfig, arch: ArchSpec) -> Iterator[str]:
     if not arch.has_wgmma:
         yield f"wgmma and TMA need sm_90a; {arch.name} does not have them"
-    for name, choices in KNOBS.items():
-        value = getattr(config, name)
-        if value not in choices:
-            yield f"{name} = {value} is not one of {', '.join(map(str, choices))}"
-    if config.block_n not in (64 * config.warpgroups, 128 * config.warpgroups):
-        yield (
-            f"block_n = {config.block_n} does not give each of {config.warpgroups} warpgroups "
-            f"64 or 128 features"
-        )
+    yield from choice_violations(config, KNOBS)
+    yield from feature_share_violations(config.block_n, config.warpgroups)
 
 
 def _split_violations(shape: TmaShape) -> Iterator[str]:

@@ -35,9 +35,13 @@ FEATURE_SHARES = ((64, 1), (128, 1), (128, 2), (192, 3), (256, 2), (256, 4))
 """block_n and the warpgroups that share it out."""
 
 
+def _numbers(knob: str) -> list[int]:
+    return [int(choice) for choice in KNOBS[knob]]
+
+
 def block_m_choices(m: int) -> tuple[int, ...]:
     """Tiles of tokens worth trying: the one that covers the batch, and that of half its size."""
-    sizes = [int(choice) for choice in KNOBS["block_m"]]
+    sizes = _numbers("block_m")
     covering = min((size for size in sizes if size >= m), default=max(sizes))
     halves = [size for size in sizes if size * 2 == covering and size >= 64]
     return (*halves, covering)
@@ -49,7 +53,7 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaCon
         return
     for block_m, (block_n, warpgroups) in product(block_m_choices(m), FEATURE_SHARES):
         for schedule in _schedules(problem, m, block_m, block_n):
-            for num_stages, chunk in product((2, 3, 4, 5, 6, 8), (1, 2, 4)):
+            for num_stages, chunk in product(_numbers("num_stages"), _numbers("chunk")):
                 if num_stages == 2 and block_m * block_n < 128 * 128:
                     continue
                 config = WgmmaTmaConfig(
