@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from db import query
@@ -15,6 +15,7 @@ from search.events import Note, Task
 from search.space import Space
 
 DEADLY = frozenset({Status.CRASH, Status.HANG})
+TRIED_AGAIN = DEADLY | {Status.NOISY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ def earlier_trials(context: RunContext, task: Task, space: Space) -> Iterator[Ea
     """The last finished trial of each legal config under this device, toolchain and source.
 
     Left out, to be tried again: what killed a worker only once, because that may have been another
-    candidate's fault, and what was noisy or interrupted.
+    candidate's fault, and what was noisy or interrupted; but not where the same source had an
+    outcome before, as when a run was killed in its finals.
     """
     records = query.finished(
         context.store.database,
@@ -42,7 +44,7 @@ def earlier_trials(context: RunContext, task: Task, space: Space) -> Iterator[Ea
         toolchain=context.toolchain,
     )
     deadly = {item.source_digest for item in records if item.outcome.status in DEADLY}
-    for key, item in {item.config.key(): item for item in records if item.config}.items():
+    for key, item in _telling(records).items():
         config = space.get(key)
         if config is None or not _is_current(context, task, config, item):
             continue
@@ -51,10 +53,23 @@ def earlier_trials(context: RunContext, task: Task, space: Space) -> Iterator[Ea
             context.on_event(Note(f"quarantined after {kills} kills: {key}"))
             outcome = Outcome(Status.CRASH, f"quarantined after {kills} kills")
             yield Earlier(config, item.source_digest, outcome, item.id)
-        elif item.outcome.status in DEADLY or item.outcome.status is Status.NOISY:
+        elif item.outcome.status in TRIED_AGAIN:
             continue
         else:
             yield Earlier(config, item.source_digest, item.outcome, item.id)
+
+
+def _telling(records: Iterable[TrialRecord]) -> dict[str, TrialRecord]:
+    """Config key -> its last trial, or the one before if that says more of the same source."""
+    last: dict[str, TrialRecord] = {}
+    for item in records:
+        if not item.config:
+            continue
+        known = last.get(item.config.key())
+        same = known is not None and known.source_digest == item.source_digest
+        if not (same and item.outcome.status in TRIED_AGAIN):
+            last[item.config.key()] = item
+    return last
 
 
 def _is_current(context: RunContext, task: Task, config: KernelConfig, record: TrialRecord) -> bool:

@@ -26,7 +26,7 @@ from db.store import Store
 from ptxgen.arch import ArchSpec, arch_named
 from ptxgen.config import KernelConfig
 from ptxgen.errors import DriverError
-from ptxgen.outcome import Status
+from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
 from search.budget import Budget
 from search.evaluator import Effort
@@ -177,6 +177,29 @@ def test_a_killer_gets_a_second_chance_and_then_quarantine(
         assert screened(evaluated()).count(killer.key()) == expected, runs
         notes = [event.text for event in events if isinstance(event, Note)]
         assert any("quarantined" in note for note in notes) == (runs == 3)
+
+
+def test_one_that_was_measured_is_not_screened_again_after_a_death_in_the_finals(
+    store: Store, make_job: MakeJob, evaluated: Callable[[], list[str]]
+) -> None:
+    """A tuner that is killed in its finals leaves a crash behind the finalist that it timed."""
+    summary = tune(make_job(), store)
+    before = Counter(screened(evaluated()))
+    (task,) = summary.tasks
+    records = query.finished(store.database, PROBLEM, summary.device, 8, Protocol.PLAIN)
+    known = next(item for item in records if item.config == task.config)
+    trial = store.start_trial(
+        summary.run_id,
+        PROBLEM,
+        8,
+        Protocol.PLAIN,
+        config=known.config,
+        source_digest=known.source_digest,
+    )
+    store.end_trial(trial, Outcome(Status.CRASH, "the process died before the trial ended"))
+    (task,) = tune(make_job(), store).tasks
+    assert Counter(screened(evaluated())) == before
+    assert task.config == OPTIMUM
 
 
 def test_compile_failures_are_outcomes(
