@@ -126,8 +126,11 @@ static uint64_t on_device(ptxtune_context *ctx, const void *source, size_t bytes
     uint64_t pointer = 0;
     if (ptxtune_check(ctx, ctx->driver.mem_alloc(&pointer, bytes == 0 ? 1 : bytes), "cuMemAlloc"))
         return 0;
-    if (source != NULL &&
-        ptxtune_check(ctx, ctx->driver.memcpy_htod(pointer, source, bytes), "cuMemcpyHtoD")) {
+    if (source == NULL) return pointer;
+    /* From pageable memory the copy may return before it has landed (CUDA Driver API, "API
+       synchronization behavior"), and a non-blocking stream does not wait for it: wait here. */
+    if (ptxtune_check(ctx, ctx->driver.memcpy_htod(pointer, source, bytes), "cuMemcpyHtoD") ||
+        ptxtune_check(ctx, ctx->driver.stream_synchronize(NULL), "cuStreamSynchronize")) {
         ctx->driver.mem_free(pointer);
         return 0;
     }

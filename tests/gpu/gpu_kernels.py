@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -18,6 +20,12 @@ from ptxgen.problem import Problem
 from ptxgen.reference import random_problem_data, reference_output
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import QuantizedWeight
+
+alone = pytest.mark.skipif(
+    "PYTEST_XDIST_WORKER" in os.environ,
+    reason="times mean nothing while other tests use the GPU; run this file without -n",
+)
+"""Marks a test that takes times."""
 
 
 def arch() -> ArchSpec:

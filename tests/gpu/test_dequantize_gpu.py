@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from gpu_kernels import arch
+from gpu_kernels import alone, arch
 from torch import Tensor
 
 from db.records import Protocol
@@ -73,6 +73,7 @@ def test_every_bit_is_that_of_the_rounded_weight(problem: Problem) -> None:
     assert buffer.damaged() == 0
 
 
+@alone
 @pytest.mark.parametrize("shape", [(4096, 4096), (8192, 8192), (28672, 4096)])
 @pytest.mark.parametrize("zero", ["sym", "int"])
 def test_it_runs_near_the_copy_ceiling(shape: tuple[int, int], zero: str) -> None:
@@ -134,6 +135,7 @@ def test_it_is_captured_in_a_graph() -> None:
     assert compare(y, problem, reference_output(data.x, data.weight, problem)).ok
 
 
+@alone
 def test_the_evaluator_times_it_with_the_others(tmp_path: Path) -> None:
     problem, m = Problem(4096, 4096), 256
     source = emit_dequantize(problem, arch())

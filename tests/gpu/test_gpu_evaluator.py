@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpu_kernels import arch
+from gpu_kernels import alone, arch
 
 from db.records import Protocol
 from ptxgen.compile import compile_source
@@ -21,11 +21,6 @@ from search.gpu_evaluator import GpuEvaluator, create
 pytestmark = pytest.mark.gpu
 
 PROBLEM = Problem(4096, 4096)
-
-alone = pytest.mark.skipif(
-    "PYTEST_XDIST_WORKER" in os.environ,
-    reason="times mean nothing while other tests use the GPU; run this file without -n",
-)
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def test_every_m(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("dtype", "zero"), itertools.product(("fp16", "bf16"), ("sym", "int")))
+@pytest.mark.parametrize(("dtype", "zero"), [*itertools.product(("fp16", "bf16"), ("sym", "int"))])
 def test_odd_shapes_with_every_group_size(kind: str, dtype: str, zero: str) -> None:
     shapes = ((48, 1088), (1440, 7392), (2880, 2880), (4096, 4096))
     for number, ((n, k), group) in enumerate(itertools.product(shapes, (32, 64, 128, 0))):

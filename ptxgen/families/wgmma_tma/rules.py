@@ -43,6 +43,11 @@ def _split_violations(shape: TmaShape) -> Iterator[str]:
             f"max_ctas = {config.max_ctas} needs split_k = 1 and multicast = 1: a cluster works on "
             "one row of tiles"
         )
+    if config.multicast > 1 and config.raster > 1:
+        yield (
+            f"raster = {config.raster} needs multicast = 1: it gives neighbours along N different "
+            "tokens, and CTAs that share copies of the activations need the same"
+        )
     if config.stream_k and not config.max_ctas:
         yield "stream_k shares tiles over a persistent grid; it needs max_ctas above 0"
     if shape.cluster > MAX_CLUSTER:

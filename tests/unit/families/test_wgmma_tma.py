@@ -80,6 +80,7 @@ def test_only_sm_90a_has_it(arch: str) -> None:
         ({"block_m": 24, "split_k": 2}, PROBLEM, "the 3 n8 tiles of block_m = 24 do not share out"),
         ({"split_k": 2, "max_ctas": 132}, PROBLEM, "needs split_k = 1 and multicast = 1"),
         ({"multicast": 2, "max_ctas": 132}, PROBLEM, "needs split_k = 1 and multicast = 1"),
+        ({"multicast": 2, "raster": 8}, PROBLEM, "raster = 8 needs multicast = 1"),
         ({"stream_k": True}, PROBLEM, "it needs max_ctas above 0"),
         ({"split_k": 4, "multicast": 4}, PROBLEM, "more than the 8 of a cluster"),
         ({"block_m": 24, "multicast": 2}, PROBLEM, "whole rows of 8 tokens to copy"),
