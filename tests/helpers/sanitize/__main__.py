@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ptxgen.arch import arch_named
 from ptxgen.errors import PtxtuneError
 from sanitize.child import FAILURES
 from sanitize.kinds import kinds_for
-from sanitize.prepare import Job, prepare
+from sanitize.prepare import Batch, prepare_for
 from sanitize.table import PLAIN, ToolColumn, column_of, sanitize_table
 from sanitize.tool import TOOLS, find_tool, run_plain, run_tool
 
@@ -33,23 +33,28 @@ def main(arguments: Sequence[str]) -> int:
 
 def _sanitize(arch_name: str, tools: Sequence[str], seconds: float) -> int:
     program, arch = find_tool(), arch_named(arch_name)
-    folder = Path(tempfile.mkdtemp(prefix="ptxtune-sanitize-"))
-    jobs = prepare(kinds_for(arch), arch, folder)
-    _note(f"{len(jobs)} kinds compiled for {arch.name}; kernels and logs are in {folder}")
-    columns = [column_of(PLAIN, run_plain(folder, seconds), jobs, folder)]
-    for tool in tools:
-        _note(f"running {program} --tool {tool}")
-        columns.append(_column(program, tool, jobs, folder, seconds))
-    sys.stdout.write(sanitize_table(jobs, columns) + "\n")
+    root = Path(tempfile.mkdtemp(prefix="ptxtune-sanitize-"))
+    kinds = kinds_for(arch)
+    batches = prepare_for((PLAIN, *tools), kinds, arch, root)
+    _note(f"{len(kinds)} kinds compiled for {arch.name}; kernels and logs are in {root}")
+    columns = columns_of(program, batches, seconds)
+    sys.stdout.write(sanitize_table(batches[PLAIN].jobs, columns) + "\n")
     return 0 if all(column.clean for column in columns) else 1
 
 
-def _column(
-    program: Path, tool: str, jobs: Sequence[Job], folder: Path, seconds: float
-) -> ToolColumn:
-    for stale in (*folder.glob("*.y"), folder / FAILURES):
-        stale.unlink(missing_ok=True)
-    return column_of(tool, run_tool(program, tool, folder, seconds), jobs, folder)
+def columns_of(program: Path, batches: Mapping[str, Batch], seconds: float) -> list[ToolColumn]:
+    """Runs every tool on its own batch, one after the other; PLAIN is none."""
+    columns = []
+    for tool, batch in batches.items():
+        for stale in (*batch.folder.glob("*.y"), batch.folder / FAILURES):
+            stale.unlink(missing_ok=True)
+        if tool == PLAIN:
+            run = run_plain(batch.folder, seconds)
+        else:
+            _note(f"running {program} --tool {tool}")
+            run = run_tool(program, tool, batch.folder, seconds)
+        columns.append(column_of(tool, run, batch.jobs, batch.folder))
+    return columns
 
 
 def _note(text: str) -> None:

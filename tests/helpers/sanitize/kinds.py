@@ -47,6 +47,11 @@ class Kind:
         """The kernel's own entry name: the tools name it in whatever they report."""
         return f"{ENTRY}_{re.sub('[^a-z0-9]+', '_', self.name.lower())}_kernel"
 
+    @property
+    def opened_for_racecheck(self) -> bool:
+        """Its warps release slots by one lane, which racecheck takes for a race: open_arrivals."""
+        return self.config.family == "wgmma_tma"
+
     def plan(self, arch: ArchSpec) -> LaunchPlan:
         """How it is launched: a persistent grid is so small that its CTAs walk, as elsewhere."""
         return crowded(

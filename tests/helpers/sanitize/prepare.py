@@ -6,6 +6,7 @@ Everything slow happens here, so that the process under a tool only loads files.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,10 +21,12 @@ from ptxgen.cpucheck.buffers import X_PAD, Y_PAD, halves
 from ptxgen.families import emit
 from ptxgen.problem import Problem
 from ptxgen.reference import random_problem_data, reference_output
-from ptxgen.source import ENTRY
+from ptxgen.source import ENTRY, KernelSource
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import TORCH_DTYPES
 from sanitize.kinds import Kind
+from sanitize.open_arrivals import open_arrivals
+from sanitize.tool import RACECHECK
 
 MANIFEST = "manifest.json"
 
@@ -40,6 +43,7 @@ class Job:
         ldx: row stride of x in elements.
         ldy: row stride of y in elements.
         problem: as a dictionary.
+        variant: the kernel is not the one that is shipped, but open_arrivals's variant of it.
     """
 
     name: str
@@ -49,6 +53,15 @@ class Job:
     ldx: int
     ldy: int
     problem: dict[str, object]
+    variant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A prepared folder, and what is run from it."""
+
+    folder: Path
+    jobs: list[Job]
 
 
 def prepare(kinds: Sequence[Kind], arch: ArchSpec, folder: Path) -> list[Job]:
@@ -58,16 +71,66 @@ def prepare(kinds: Sequence[Kind], arch: ArchSpec, folder: Path) -> list[Job]:
         CompileError: a kernel does not compile.
     """
     jobs = [_job(kind, arch, folder) for kind in kinds]
-    (folder / MANIFEST).write_text(json.dumps([asdict(job) for job in jobs]))
+    _write_manifest(jobs, folder)
     return jobs
 
 
-def _job(kind: Kind, arch: ArchSpec, folder: Path) -> Job:
+def prepare_for(
+    tools: Sequence[str], kinds: Sequence[Kind], arch: ArchSpec, root: Path
+) -> dict[str, Batch]:
+    """What each tool runs: racecheck variants that it can follow, all others what is shipped.
+
+    Raises:
+        CompileError: a kernel or a variant does not compile.
+        ToolError: a kernel has no variant, since its text is not what open_arrivals knows.
+    """
+    folder = root / "shipped"
+    folder.mkdir()
+    shipped = Batch(folder, prepare(kinds, arch, folder))
+    batches = dict.fromkeys(tools, shipped)
+    if RACECHECK in batches:
+        batches[RACECHECK] = _opened(shipped, kinds, arch, root / RACECHECK)
+    return batches
+
+
+def _opened(shipped: Batch, kinds: Sequence[Kind], arch: ArchSpec, folder: Path) -> Batch:
+    """The same inputs in another folder, with the sources and cubins of the variants."""
+    shutil.copytree(shipped.folder, folder)
+    for kind in kinds:
+        if kind.opened_for_racecheck:
+            _write_kernel(variant_of(kind, arch), folder)
+    jobs = [
+        replace(job, variant=kind.opened_for_racecheck)
+        for kind, job in zip(kinds, shipped.jobs, strict=True)
+    ]
+    _write_manifest(jobs, folder)
+    return Batch(folder, jobs)
+
+
+def source_of(kind: Kind, arch: ArchSpec) -> KernelSource:
+    """The kernel as it is shipped, but for its entry name, which is the kind's own."""
     source = emit(kind.problem, kind.config, arch)
-    source = replace(source, text=source.text.replace(ENTRY, kind.entry), entry=kind.entry)
-    (folder / f"{kind.entry}.cu").write_text(source.text)
+    return replace(source, text=source.text.replace(ENTRY, kind.entry), entry=kind.entry)
+
+
+def variant_of(kind: Kind, arch: ArchSpec) -> KernelSource:
+    """What racecheck runs instead. Raises ToolError where open_arrivals does not know the text."""
+    source = source_of(kind, arch)
+    return replace(source, text=open_arrivals(source.text))
+
+
+def _write_kernel(source: KernelSource, folder: Path) -> None:
+    (folder / f"{source.entry}.cu").write_text(source.text)
     compiled = compile_source(source, line_info=True)
-    (folder / f"{kind.entry}.cubin").write_bytes(compiled.cubin)
+    (folder / f"{source.entry}.cubin").write_bytes(compiled.cubin)
+
+
+def _write_manifest(jobs: Sequence[Job], folder: Path) -> None:
+    (folder / MANIFEST).write_text(json.dumps([asdict(job) for job in jobs]))
+
+
+def _job(kind: Kind, arch: ArchSpec, folder: Path) -> Job:
+    _write_kernel(source_of(kind, arch), folder)
     problem, m = kind.problem, kind.m
     data = random_problem_data(problem, m)
     rows = np.pad(halves(data.x), ((0, 0), (0, X_PAD)), constant_values=POISON).reshape(-1)

@@ -18,6 +18,12 @@ PLAIN = "no tool"
 SHOWN = 5
 """Findings of a tool that are printed whole; its log has all."""
 
+VARIANTS = """\
+* {tool} ran a variant of these kernels, not what is shipped: each lane of a warp releases a slot of
+the ring for itself. As shipped, one lane does after a __syncwarp; {tool} does not follow that step
+and calls the other lanes' reads races, so it says nothing about it (ptxtune check --cpu checks it).
+The variants' sources are in {folder}."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolColumn:
@@ -29,6 +35,8 @@ class ToolColumn:
         report: its log.
         failures: entry to what the driver said, or to what is wrong with the output.
         elsewhere: findings that name no kernel of ours.
+        variants: entries of kernels that it ran a variant of.
+        folder: with what it ran.
     """
 
     tool: str
@@ -36,6 +44,8 @@ class ToolColumn:
     report: ToolReport
     failures: dict[str, str]
     elsewhere: tuple[str, ...]
+    variants: frozenset[str]
+    folder: Path
 
     @property
     def complaint(self) -> str:
@@ -53,11 +63,18 @@ class ToolColumn:
         return not found and not self.complaint
 
     def cell(self, job: Job) -> str:
-        """Findings about a kind, and whether its output is right."""
+        """Findings about a kind, whether it was a variant, and whether its output is right."""
         if self.complaint:
             return "-"
-        count = str(len(self.report.about(job.entry)))
+        count = f"{len(self.report.about(job.entry))}{'*' if job.entry in self.variants else ''}"
         return f"{count}, failed" if job.entry in self.failures else count
+
+    @property
+    def note(self) -> str:
+        """What a star at its counts stands for; empty where there is none."""
+        if self.complaint or not self.variants:
+            return ""
+        return VARIANTS.format(tool=self.tool, folder=self.folder)
 
 
 def column_of(tool: str, run: ToolRun, jobs: Sequence[Job], folder: Path) -> ToolColumn:
@@ -70,16 +87,19 @@ def column_of(tool: str, run: ToolRun, jobs: Sequence[Job], folder: Path) -> Too
         if job.entry not in failures and (fault := output_fault(job, folder)):
             failures[job.entry] = fault
     entries = tuple(job.entry for job in jobs)
-    return ToolColumn(tool, run, report, failures, report.elsewhere(entries))
+    elsewhere = report.elsewhere(entries)
+    variants = frozenset(job.entry for job in jobs if job.variant)
+    return ToolColumn(tool, run, report, failures, elsewhere, variants, folder)
 
 
 def sanitize_table(jobs: Sequence[Job], columns: Sequence[ToolColumn]) -> str:
-    """A row a kind with the findings of each tool, then the findings and failures."""
+    """A row a kind with the findings of each tool, what ran as a variant, findings, failures."""
     heads = (Column("kind", numeric=False), *(Column(column.tool) for column in columns))
     rows = [(job.name, *(column.cell(job) for column in columns)) for job in jobs]
     if any(column.elsewhere for column in columns):
         rows.append(("no kernel named", *(str(len(column.elsewhere)) for column in columns)))
     parts = [Table(heads, tuple(rows)).to_text()]
+    parts += [column.note for column in columns if column.note]
     names = {job.entry: job.name for job in jobs}
     for column in columns:
         if column.complaint:

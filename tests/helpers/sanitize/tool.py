@@ -14,7 +14,8 @@ from ptxgen.errors import DriverError, ToolError
 from sanitize.child import NO_DEVICE
 
 NAME = "compute-sanitizer"
-TOOLS = ("memcheck", "racecheck", "synccheck")
+RACECHECK = "racecheck"
+TOOLS = ("memcheck", RACECHECK, "synccheck")
 HELPERS = Path(__file__).parents[1]
 ROOT = HELPERS.parents[1]
 

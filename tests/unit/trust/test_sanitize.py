@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from sanitize.__main__ import main
 from sanitize.child import NO_DEVICE
 from sanitize.kinds import KINDS, Kind, kinds_for
+from sanitize.open_arrivals import HEADING, open_arrivals
+from sanitize.prepare import source_of, variant_of
 from sanitize.report import read_report
 from sanitize.tool import HELPERS, ROOT, find_tool, run_tool
 
@@ -136,6 +139,92 @@ def test_an_older_gpu_runs_what_it_can() -> None:
         "mma split K, workspace",
         "mma, several warps in M and N",
     }
+
+
+# ---- the variants for racecheck -----------------------------------------------------------------
+
+OPENED = [kind for kind in KINDS if kind.opened_for_racecheck]
+
+
+def text_of(name: str) -> str:
+    return source_of(next(kind for kind in KINDS if kind.name == name), HOPPER).text
+
+
+def changes(kind: Kind) -> tuple[list[str], list[str]]:
+    """Lines that only the shipped text has, and lines that only its variant has."""
+    shipped, variant = source_of(kind, HOPPER).text, variant_of(kind, HOPPER).text
+    lines = [*difflib.ndiff(shipped.splitlines(), variant.splitlines())]
+    gone, new = ([line[2:].strip() for line in lines if line[0] == sign] for sign in "-+")
+    return gone, new
+
+
+def test_all_kinds_with_a_ring_that_lanes_release_have_a_variant() -> None:
+    assert {kind.name for kind in OPENED} == {
+        kind.name for kind in KINDS if "mbarrier_arrive" in text_of(kind.name)
+    }
+    assert len(OPENED) == 10
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in OPENED if "multicast" not in kind.name], ids=lambda kind: kind.name
+)
+def test_a_variant_differs_in_who_arrives_and_how_many_are_awaited(kind: Kind) -> None:
+    assert changes(kind) == (
+        [
+            "mbarrier_init(empty + slot * 8, CONSUMER_WARPS);",
+            "mbarrier_arrive_if(empty + slot * 8, yes && lane == 0);",
+        ],
+        [
+            HEADING.strip(),
+            "mbarrier_init(empty + slot * 8, CONSUMER_WARPS * 32);",
+            "mbarrier_arrive_if(empty + slot * 8, yes);",
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("wgmma_tma multicast", ""), ("wgmma_tma multicast and split K", "blockIdx.z * 2 + ")],
+)
+def test_with_multicast_every_lane_arrives_at_every_cta_that_copies(name: str, first: str) -> None:
+    assert changes(next(kind for kind in OPENED if kind.name == name)) == (
+        [
+            "mbarrier_init(empty + slot * 8, CONSUMER_WARPS * MULTICAST);",
+            f"const u32 barrier = map_to_cta(empty + slot * 8, {first}lane % 2);",
+            "mbarrier_arrive_cluster_if(barrier, yes && lane < 2);",
+        ],
+        [
+            HEADING.strip(),
+            "mbarrier_init(empty + slot * 8, CONSUMER_WARPS * MULTICAST * 32);",
+            "#pragma unroll",
+            "for (int cta = 0; cta < MULTICAST; ++cta)",
+            f"mbarrier_arrive_cluster_if(map_to_cta(empty + slot * 8, {first}cta), yes);",
+        ],
+    )
+
+
+TEXT = text_of("wgmma_tma persistent")
+RELEASE = "mbarrier_arrive_if(empty + slot * 8, yes && lane == 0);"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (text_of("mma decode"), "one count of a slot's arrivals, .* 0 of"),
+        (open_arrivals(TEXT), "one count of a slot's arrivals, .* 0 of"),
+        (TEXT.replace("CONSUMER_WARPS);", "CONSUMERS);"), "one count of a slot's arrivals, .* 0"),
+        (TEXT.replace("lane == 0);", "lane == 1);"), "one arrival that releases a slot, .* 0 of"),
+        (TEXT.replace(RELEASE, RELEASE * 2), "one arrival that releases a slot, .* 2 of"),
+        (
+            text_of("wgmma_tma multicast").replace("lane < 2", "lane < 4"),
+            "one arrival that releases a slot, .* 0 of",
+        ),
+    ],
+    ids=["another family", "twice", "count", "lane", "two releases", "fewer than copy"],
+)
+def test_a_text_that_is_not_known_is_no_variant(text: str, what: str) -> None:
+    with pytest.raises(ToolError, match=what):
+        open_arrivals(text)
 
 
 # ---- the tool -----------------------------------------------------------------------------------
