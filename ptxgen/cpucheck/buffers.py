@@ -6,6 +6,7 @@ in padding, partial sums and the output start as NaN, the interpreter stops any 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -119,6 +120,10 @@ class Buffers:
         return padded.reshape(self.case.m, n + Y_PAD)
 
 
+LARGEST_CLUSTER = 4
+"""CTAs along N that may share activations."""
+
+
 def crowded(plan: LaunchPlan, m: int) -> LaunchPlan:
     """The plan with so few CTAs that a persistent kernel's walk three tiles each, or the rest.
 
@@ -131,6 +136,8 @@ def crowded(plan: LaunchPlan, m: int) -> LaunchPlan:
     tiles = plan.m_tiles(m) * plan.n_tiles
     if not plan.stream_k:
         ctas = -(-tiles // TILES_EACH) * plan.split_k
+        cluster = math.gcd(plan.n_tiles, LARGEST_CLUSTER)  # n_tiles are whole clusters
+        ctas = -(-ctas // cluster) * cluster
     elif m % 2:
         ctas = tiles * -(-plan.k // LEAST_STAGE) + 1
     else:

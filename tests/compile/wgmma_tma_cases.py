@@ -63,6 +63,26 @@ CASES: dict[str, Case] = {
             replace(BASE, multicast=2, split_k=2),
             17,
         ),
+        "multicast, more rows than a raster has": (
+            Problem(136, 384, 64, "bf16", "int"),
+            replace(BASE, multicast=2, raster=4),
+            90,
+        ),
+        "multicast over two, persistent": (
+            Problem(328, 384, 32, "fp16", "int", bias=True),
+            replace(BASE, multicast=2, max_ctas=132, raster=4),
+            90,
+        ),
+        "multicast over four, persistent": (
+            Problem(328, 256),
+            replace(BASE, multicast=4, block_m=32, max_ctas=132, num_stages=3),
+            70,
+        ),
+        "words of two row blocks half a stage early": (
+            Problem(256, 640, 64, "bf16", "int"),
+            replace(BASE, block_n=256, warpgroups=2, num_stages=3, chunk=1),
+            15,
+        ),
         "persistent, rasters": (Problem(192, 384), replace(BASE, max_ctas=132, raster=4), 90),
         "persistent, whole K": (
             Problem(192, 416, 416, "bf16", "int"),

@@ -398,9 +398,13 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
       if (more) {
         find_tile(tile, m_first, n_tile);
         const int ahead = min(num_stages, STAGES);
-        for (int stage = 0; stage < ahead; ++stage) load_weights(n_tile, stage, stage);
+        load_weights(n_tile, 0, 0);
         wait_for_previous();  // x belongs to the previous kernel until here
-        for (int stage = 0; stage < ahead; ++stage) load_x(m_first, stage, stage);
+        load_x(m_first, 0, 0);
+        for (int stage = 1; stage < ahead; ++stage) {
+          load_weights(n_tile, stage, stage);
+          load_x(m_first, stage, stage);  // behind all slots' weights it would come last (2-6 %, H200)
+        }
         if (ahead == STAGES) parity = 1; else slot = ahead;
         for (int stage = ahead; more; stage = 0) {
           for (; stage < num_stages; ++stage) {
@@ -431,14 +435,14 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   const u32 zero_smem = blocks_smem + WEIGHT_BYTES + BLOCK_SCALE_BYTES + warp % 4 * (GROUPS_PER_BLOCK * 8) + lane / 4;
   u32 zeros[ROW_BLOCKS][GROUPS_PER_BLOCK];
   u32 scale_0[ROW_BLOCKS], scale_8[ROW_BLOCKS];
-  auto fetch = [&](u32 slot) {
+  auto fetch = [&](u32 slot, int half) {     // 64 of a stage's inputs, and their groups
 #pragma unroll
     for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
       const u32 block = slot * STAGE_BYTES + rb * BLOCK_BYTES;
-      ld_shared_v4(words[rb][0], weights_smem + block);
-      ld_shared_v4(words[rb][1], weights_smem + block + 512);
+      ld_shared_v4(words[rb][half], weights_smem + block + half * 512);
 #pragma unroll
       for (int group = 0; group < GROUPS_PER_BLOCK; ++group) {
+        if (group * GROUP_STEPS / 4 != half) continue;
         scales[rb][group] = ld_shared_u32(scale_smem + block + group * 32);
         zeros[rb][group] = ld_shared_u8(zero_smem + block + group * 8);
       }
@@ -463,7 +467,8 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
       keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);
     mbarrier_wait(full + slot * 8, parity);
-    fetch(slot);
+    fetch(slot, 0);
+    fetch(slot, 1);
     for (int stage = 0; stage < num_stages; ++stage) {
       const u32 x_slot = warp_uniform(x_descriptor + slot * (STAGE_BYTES / 16));
       const u32 used_slot = slot;
@@ -502,7 +507,8 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
         wgmma_commit();
         if (chunk == CHUNKS - 1 && stage + 1 < num_stages) {  // the next words, while this is multiplied
           mbarrier_wait(full + slot * 8, parity);
-          fetch(slot);
+          fetch(slot, 0);
+          fetch(slot, 1);
         }
         wgmma_wait_1();  // the chunk before is done: its registers may be written again
 #pragma unroll

@@ -53,12 +53,12 @@ def setup(shape: TmaShape) -> str:
     ]
     if not shape.problem.whole_k:
         lines += _group_setup(shape.problem)
-    lines += ["  auto fetch = [&](u32 slot) {", "#pragma unroll"]
     lines += [
+        "  auto fetch = [&](u32 slot, int half) {     // 64 of a stage's inputs, and their groups",
+        "#pragma unroll",
         "    for (int rb = 0; rb < ROW_BLOCKS; ++rb) {",
         "      const u32 block = slot * STAGE_BYTES + rb * BLOCK_BYTES;",
-        "      ld_shared_v4(words[rb][0], weights_smem + block);",
-        "      ld_shared_v4(words[rb][1], weights_smem + block + 512);",
+        "      ld_shared_v4(words[rb][half], weights_smem + block + half * 512);",
         *_fetch_groups(shape.problem),
         "    }",
         "  };",
@@ -103,6 +103,7 @@ def _fetch_groups(problem: Problem) -> list[str]:
     lines = [
         "#pragma unroll",
         "      for (int group = 0; group < GROUPS_PER_BLOCK; ++group) {",
+        "        if (group * GROUP_STEPS / 4 != half) continue;",
         "        scales[rb][group] = ld_shared_u32(scale_smem + block + group * 32);",
     ]
     if problem.zero == "int":
@@ -137,7 +138,8 @@ def main_loop(shape: TmaShape) -> str:
     """All stages of one tile; ends with every sum complete and every slot released."""
     lines = [
         "    mbarrier_wait(full + slot * 8, parity);",
-        "    fetch(slot);",
+        "    fetch(slot, 0);",
+        "    fetch(slot, 1);",
         "    for (int stage = 0; stage < num_stages; ++stage) {",
         "      const u32 x_slot = warp_uniform(x_descriptor + slot * (STAGE_BYTES / 16));",
         "      const u32 used_slot = slot;",
@@ -160,11 +162,7 @@ def main_loop(shape: TmaShape) -> str:
         f"            wgmma_m64n{shape.config.block_m}k16(acc[rb], a[chunk % 2][s][rb], x_tile);",
         "        }",
         "        wgmma_commit();",
-        "        if (chunk == CHUNKS - 1 && stage + 1 < num_stages) {"
-        "  // the next words, while this is multiplied",
-        "          mbarrier_wait(full + slot * 8, parity);",
-        "          fetch(slot);",
-        "        }",
+        *_fetch_next(shape),
         "        wgmma_wait_1();  // the chunk before is done: its registers may be written again",
         "#pragma unroll",
         "        for (int i = 0; i < CHUNK * ROW_BLOCKS * 4; ++i)",
@@ -180,6 +178,27 @@ def main_loop(shape: TmaShape) -> str:
         "    release(slot == 0 ? STAGES - 1 : slot - 1, true);",
     ]
     return "\n".join([*lines, ""])
+
+
+def _fetch_next(shape: TmaShape) -> list[str]:
+    """Reads the next slot's packed words while a chunk is multiplied."""
+    if not shape.reads_ahead:
+        return [
+            "        if (chunk == CHUNKS - 1 && stage + 1 < num_stages) {"
+            "  // the next words, while this is multiplied",
+            "          mbarrier_wait(full + slot * 8, parity);",
+            "          fetch(slot, 0);",
+            "          fetch(slot, 1);",
+            "        }",
+        ]
+    return [
+        "        // The next words, half a stage before they are dequantized; half of these are used up.",
+        "        if (chunk == CHUNKS / 2 - 1 && stage + 1 < num_stages) {",
+        "          mbarrier_wait(full + slot * 8, parity);",
+        "          fetch(slot, 0);",
+        "        }",
+        "        if (chunk == CHUNKS - 1 && stage + 1 < num_stages) fetch(slot, 1);",
+    ]
 
 
 def _group_start(shape: TmaShape) -> list[str]:

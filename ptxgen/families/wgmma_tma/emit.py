@@ -149,7 +149,8 @@ def _constants(shape: TmaShape, code: str) -> str:
 
 def _kernel(shape: TmaShape) -> str:
     config, problem = shape.config, shape.problem
-    clusters = f" __cluster_dims__(1, {config.multicast}, {config.split_k})"
+    sharers = f"{config.multicast}, 1" if config.max_ctas else f"1, {config.multicast}"
+    clusters = f" __cluster_dims__({sharers}, {config.split_k})"
     bias = "  const u8* bias = (const u8*)bias_arg;\n" if problem.bias else ""
     workspace = "  u8* workspace = (u8*)workspace_arg;\n" if config.stream_k else ""
     zeros = "    load_zeros(n_tile);\n" if problem.whole_k and problem.zero == "int" else ""
@@ -190,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
 {_keep_accumulators()}
 {consumer.main_loop(shape)}{_keep_accumulators()}
 {epilogue.epilogue(shape)}  }}
-{_leave(shape)}}}
+}}
 """
 
 
@@ -210,11 +211,6 @@ def _expect_sums(shape: TmaShape) -> str:
     mbarrier_init(smem_base + RECEIVED_OFFSET, 1);
     mbarrier_arrive_expect_tx(smem_base + RECEIVED_OFFSET, RECEIVED_BYTES);
 """
-
-
-def _leave(shape: TmaShape) -> str:
-    """Shared memory of a CTA must not go while another may still arrive on its mbarriers."""
-    return "" if shape.config.multicast == 1 else "  cluster_arrive_relaxed();\n  cluster_wait();\n"
 
 
 def _take(shape: TmaShape) -> str:

@@ -38,18 +38,18 @@ def _split_violations(shape: TmaShape) -> Iterator[str]:
             f"the {shape.token_tiles} n8 tiles of block_m = {config.block_m} do not share out over "
             f"the split_k = {config.split_k} CTAs of a cluster"
         )
-    if shape.cluster > 1 and config.max_ctas:
+    if config.split_k > 1 and config.max_ctas:
         yield (
-            f"max_ctas = {config.max_ctas} needs split_k = 1 and multicast = 1: a cluster works on "
-            "one row of tiles"
-        )
-    if config.multicast > 1 and config.raster > 1:
-        yield (
-            f"raster = {config.raster} needs multicast = 1: it gives neighbours along N different "
-            "tokens, and CTAs that share copies of the activations need the same"
+            f"max_ctas = {config.max_ctas} needs split_k = 1: the CTAs of a cluster that split K "
+            "exchange the sums of one tile"
         )
     if config.stream_k and not config.max_ctas:
         yield "stream_k shares tiles over a persistent grid; it needs max_ctas above 0"
+    if config.stream_k and config.multicast > 1:
+        yield (
+            f"stream_k needs multicast = 1, not {config.multicast}: CTAs that share activations "
+            "work on the same inputs"
+        )
     if shape.cluster > MAX_CLUSTER:
         yield (
             f"split_k = {config.split_k} x multicast = {config.multicast} CTAs are more than the "

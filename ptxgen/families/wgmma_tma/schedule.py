@@ -16,17 +16,35 @@ def share(shape: TmaShape) -> str:
         stages = "  constexpr int first_stage = 0, num_stages = K_BLOCKS;\n"
     return f"""\
   // ---- this CTA's share ---------------------------------------------------------------------------
-  const int m_tiles = (m + BLOCK_M - 1) / BLOCK_M, tiles = m_tiles * N_TILES;
-{_parts(shape) if shape.config.stream_k else WHOLE_TILES + stages}\
+{_counts(shape)}{_parts(shape) if shape.config.stream_k else _whole_tiles(shape) + stages}\
   auto find_tile = [&](int index, int& m_first, int& n_tile) {{
-{_raster(shape.config.raster)}  }};
+{_raster(shape)}  }};
 """
 
 
-WHOLE_TILES = """\
-  const int tile_step = gridDim.x * gridDim.y;
-  int tile = (int)(blockIdx.x + gridDim.x * blockIdx.y) - tile_step;
-  auto next_part = [&] { tile += tile_step; return tile < tiles; };
+def _counts(shape: TmaShape) -> str:
+    if shape.config.multicast == 1:
+        return "  const int m_tiles = (m + BLOCK_M - 1) / BLOCK_M, tiles = m_tiles * N_TILES;\n"
+    along = "x" if shape.config.max_ctas else "y"
+    return f"""\
+  // CTAs that share activations work on neighbouring tiles along N: one index stands for all of them.
+  constexpr int N_GROUPS = N_TILES / MULTICAST;
+  const int m_tiles = (m + BLOCK_M - 1) / BLOCK_M, tiles = m_tiles * N_GROUPS;
+  const int sharer = blockIdx.{along} % MULTICAST;
+"""
+
+
+def _whole_tiles(shape: TmaShape) -> str:
+    step, first = "gridDim.x * gridDim.y", "blockIdx.x + gridDim.x * blockIdx.y"
+    if shape.config.multicast > 1 and shape.config.max_ctas:
+        step, first = "gridDim.x / MULTICAST", "blockIdx.x / MULTICAST"
+    elif shape.config.multicast > 1:
+        step = "gridDim.x * gridDim.y / MULTICAST"
+        first = "blockIdx.x + gridDim.x * (blockIdx.y / MULTICAST)"
+    return f"""\
+  const int tile_step = {step};
+  int tile = (int)({first}) - tile_step;
+  auto next_part = [&] {{ tile += tile_step; return tile < tiles; }};
 """
 
 
@@ -56,15 +74,18 @@ def _parts(shape: TmaShape) -> str:
 """
 
 
-def _raster(group: int) -> str:
+def _raster(shape: TmaShape) -> str:
+    group, shared = shape.config.raster, shape.config.multicast > 1
+    n_tiles = "N_GROUPS" if shared else "N_TILES"
+    n_tile = "{} * MULTICAST + sharer" if shared else "{}"
     if group == 1:
-        return """\
+        return f"""\
     m_first = index % m_tiles * BLOCK_M;  // all tiles along M share a tile along N
-    n_tile = index / m_tiles;
+    n_tile = {n_tile.format("index / m_tiles")};
 """
     return f"""\
-    const int first_row = index / ({group} * N_TILES) * {group};  // {group} tiles along M go together
-    const int rows = min({group}, m_tiles - first_row), in_group = index - first_row * N_TILES;
+    const int first_row = index / ({group} * {n_tiles}) * {group};  // {group} tiles along M go together
+    const int rows = min({group}, m_tiles - first_row), in_group = index - first_row * {n_tiles};
     m_first = (first_row + in_group % rows) * BLOCK_M;
-    n_tile = in_group / rows;
+    n_tile = {n_tile.format("in_group / rows")};
 """

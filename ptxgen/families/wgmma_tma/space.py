@@ -1,8 +1,8 @@
 """Which wgmma_tma configs are worth trying for a batch size, and the default without any tuning.
 
 The knobs' full product has hundreds of thousands of points; what is left out here lost everywhere on
-an H200 (docs/kernel-log.md, 17 and 18): more splits than fill the GPU, rings of two slots for small
-tiles, multicast.
+an H200 (docs/kernel-log.md, 17 to 20): more splits than fill the GPU, rings of two slots for small
+tiles, multicast of few tokens.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ K (H200, 2026-11-29)."""
 
 SHARED_FILL = 0.85
 """Fill of the last round above which sharing its tiles cannot pay: meeting costs 3-8 us (H200)."""
+
+SHARED_TOKENS = 1024
+"""From here on multicast to a pair of CTAs pays in some layers: 3-5 % at 4,096 tokens of 57344 x 8192
+and 8192 x 28672; below it never did (H200, 2026-11-30)."""
 
 FEATURE_SHARES = ((64, 1), (128, 1), (128, 2), (192, 3), (256, 2), (256, 4))
 """block_n and the warpgroups that share it out."""
@@ -62,7 +66,6 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaCon
                     warpgroups=warpgroups,
                     num_stages=num_stages,
                     chunk=chunk,
-                    multicast=1,
                     **schedule,
                 )
                 if not violations(problem, config, arch):
@@ -73,6 +76,7 @@ class _Schedule(TypedDict):
     """How tiles are given to CTAs: these knobs of WgmmaTmaConfig."""
 
     split_k: int
+    multicast: int
     min_ctas: int
     max_ctas: int
     raster: int
@@ -88,14 +92,25 @@ def _schedules(problem: Problem, m: int, block_m: int, block_n: int) -> Iterator
         for split_k in (1, 2, 4, 8):
             if split_k == 1 or tiles * split_k <= 2 * SMS + 32:
                 yield _Schedule(
-                    split_k=split_k, min_ctas=min_ctas, max_ctas=0, raster=1, stream_k=False
+                    split_k=split_k,
+                    multicast=1,
+                    min_ctas=min_ctas,
+                    max_ctas=0,
+                    raster=1,
+                    stream_k=False,
                 )
         ctas = SMS * min_ctas
-        walks = [False] if tiles > ctas else []
-        shares = [True] if 0 < tiles % ctas < SHARED_FILL * ctas and tiles < 4 * ctas else []
-        for raster, stream_k in product(rasters, walks + shares):
+        walks = [(1, False)] if tiles > ctas else []
+        shares = [(1, True)] if 0 < tiles % ctas < SHARED_FILL * ctas and tiles < 4 * ctas else []
+        pairs = [(2, False)] if walks and m >= SHARED_TOKENS and min_ctas == 1 else []
+        for raster, (multicast, stream_k) in product(rasters, walks + shares + pairs):
             yield _Schedule(
-                split_k=1, min_ctas=min_ctas, max_ctas=ctas, raster=raster, stream_k=stream_k
+                split_k=1,
+                multicast=multicast,
+                min_ctas=min_ctas,
+                max_ctas=ctas,
+                raster=raster,
+                stream_k=stream_k,
             )
 
 
