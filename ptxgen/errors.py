@@ -99,7 +99,7 @@ class DivergenceError(KernelFaultError):
 
 class InFlightError(KernelFaultError):
     """A register of an asynchronous instruction was written before the wait, or without a fence; or
-    a warp or a CTA ended before its copies did."""
+    a warp or a CTA ended before its copies did, or before what other CTAs do to its memory."""
 
 
 class MbarrierError(KernelFaultError):

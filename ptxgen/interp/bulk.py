@@ -16,6 +16,7 @@ from ptxgen.errors import (
     UninitializedError,
 )
 from ptxgen.interp.decode import Decode, Decoder
+from ptxgen.interp.incoming import on_its_way
 from ptxgen.interp.mbarrier_ops import each
 from ptxgen.interp.mbarriers import Mbarrier
 from ptxgen.interp.ops import Op, pure
@@ -73,6 +74,7 @@ class BulkLoads:
         agent = cta.first_copy_agent + copy.target.agent
         tick = cta.mbarriers.tick(copy.target)
         cta.shared.land_bulk(copy.indices, copy.values, agent, tick)
+        cta.incoming.from_copy(agent, tick, copy.warp, copy.pc)
         try:
             if not cta.mbarriers.valid(copy.address, copy.target):
                 raise MbarrierError("the mbarrier of a copy in flight was invalidated.")
@@ -80,6 +82,11 @@ class BulkLoads:
         except KernelFaultError as error:
             place = copy.warp.cta.place(copy.warp.index, copy.pc)
             raise type(error)(f"{place}: {error}") from error
+
+    def require_none(self) -> None:
+        """Raises InFlightError where the CTA ends before its copies have landed."""
+        if self.flying:
+            raise on_its_way(self._cta, self.flying[0].warp, self.flying[0].pc)
 
 
 @dataclass(slots=True)

@@ -86,7 +86,8 @@ class Cluster:
         if self.ctas[rank].done:
             raise OutOfBoundsError(
                 f"the CTA of rank {rank} has ended; its shared memory is gone. Let it wait at a "
-                f"cluster barrier until the others no longer need it."
+                f"cluster barrier until the others no longer need it (one that releases, if they "
+                f"change it), or for the mbarrier that their arrivals and copies count on."
             )
         return self.ctas[rank]
 

@@ -129,10 +129,15 @@ _RELEASES = (("acq_rel", "cluster"), ("release", "sync_restrict::shared::cta", "
 
 
 def _release(d: Decoder) -> Op:
+    own_memory = "sync_restrict::shared::cta" in d.modifiers
+
     def effect(warp: Warp, mask: Lanes | None) -> None:
         if mask is None or (warp.live is not None and np.array_equal(mask, warp.live)):
             # Of some lanes only, it counts for none: what the others wrote is not released.
-            warp.released = (warp.clock.copy(), warp.proxy.copy())
+            clock, changes, before = warp.clock.copy(), warp.cta.change_agents, warp.released
+            if own_memory:  # what was done to other CTAs' is released by another fence, or not
+                clock[changes] = before[0][changes] if before else 0
+            warp.released = (clock, warp.proxy.copy())
             warp.clock[warp.agent] += 1  # what follows is not covered
 
     return Op(d.statement, "control", effect)

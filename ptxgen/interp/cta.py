@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptxgen.errors import InFlightError
 from ptxgen.interp.api import Access, AccessKind, Launch, Race, RunOptions, SharedAccess
 from ptxgen.interp.barriers import Barriers
 from ptxgen.interp.bulk import BulkLoads
 from ptxgen.interp.global_memory import GlobalMemory
+from ptxgen.interp.incoming import Incoming
 from ptxgen.interp.mbarriers import AGENTS, Mbarriers
 from ptxgen.interp.parameters import Parameters
 from ptxgen.interp.program import Program
@@ -57,11 +57,14 @@ class Cta:
         shared: shared memory.
         warps: its warps; warp_count of them.
         cluster: the cluster it belongs to, as its CTA of that rank.
-        agent_count: clocks of the cluster: of its warps, and of copies in bulk where there are any.
+        agent_count: clocks of the cluster: of its warps, of what these change in each other's CTAs,
+            and of copies in bulk where there are any.
+        change_agents: the second of these, a clock a warp; none where a CTA is alone.
         first_copy_agent: the first clock of copies that its own mbarriers complete.
         barriers: its named barriers.
         mbarriers: its mbarrier objects.
         loads: its cp.async.bulk to shared memory that are in flight.
+        incoming: what others and copies did to its shared memory.
         parameters: arguments that are structures.
         hits: executions by PC, of instructions run singly.
         block_hits: executions by first PC, of whole blocks of pure instructions.
@@ -89,8 +92,10 @@ class Cta:
         self.warp_count = -(-threads // LANES)
         size = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
         warps = size * self.warp_count
-        self.agent_count = warps + (size * AGENTS if program.copies_in_bulk else 0)
-        self.first_copy_agent = warps + rank * AGENTS
+        self.change_agents = slice(warps, warps + (warps if size > 1 else 0))
+        copies = self.change_agents.stop
+        self.agent_count = copies + (size * AGENTS if program.copies_in_bulk else 0)
+        self.first_copy_agent = copies + rank * AGENTS
         end = SHARED_BASE + program.shared_bytes(launch.smem_bytes)
         shadow = None
         if tally.options.races:
@@ -100,6 +105,7 @@ class Cta:
         self.barriers = Barriers(self)
         self.mbarriers = Mbarriers(self)
         self.loads = BulkLoads(self)
+        self.incoming = Incoming(self)
         self.parameters = Parameters(program.registers.structures, launch.args)
         self.warps = [
             Warp(self, index, self._registers(launch, index), _live(threads, index))
@@ -114,14 +120,15 @@ class Cta:
         """Told by a warp that ends.
 
         Raises:
-            InFlightError: copies are not complete.
+            InFlightError: copies are not complete, or nothing orders them, or accesses of others
+                that change shared memory, before the end of the CTA.
             DivergenceError: registers were moved by a part of a warpgroup.
         """
         warp.stores.require_none()
         if self.done:
             require_whole_warpgroups(self.warps)
-        if self.done and self.loads.flying:
-            raise InFlightError("the CTA ended before bulk copies to its shared memory did.")
+            self.loads.require_none()
+            self.incoming.require_seen()
         self.barriers.warp_ended()
         self.cluster.warp_ended()
 

@@ -87,6 +87,7 @@ def _arrive(d: Decoder, expects: bool) -> Op:
             mbarriers = cta.mbarriers
             found = mbarriers.at(warp, lane, local)
             given = int(warp.registers[extra][lane]) if extra >= 0 else 1
+            cta.incoming.from_warp(warp)
             if expects:
                 mbarriers.expect(found, given)
             states[lane] = mbarriers.arrive(warp, lanes, found, 1 if expects else given)

@@ -55,6 +55,7 @@ def write(warp: Warp, addresses: Lanes, values: Lanes, lanes: Lanes, missing: La
     """As SharedMemory.write."""
     for cta, which, where in _parts(warp, addresses):
         bad = None if missing is None else missing[which]
+        cta.incoming.from_warp(warp)
         cta.shared.write(warp, where, values[which], lanes[which], bad)
 
 

@@ -36,8 +36,8 @@ class Warp:
         live: lanes that have not exited, or None for all 32.
         waiting: what the warp waits for, or "".
         done: every lane has exited.
-        clock: the race shadow's vector clock, one number a warp of the CTA, then those of
-            copies that mbarriers complete.
+        clock: the race shadow's vector clock, one number a warp of the cluster, one for what each
+            changes in other CTAs' shared memory, then those of copies that mbarriers complete.
         sync: how often the warp's lanes were synchronised.
         proxy: as clock, but only what a fence.proxy.async has made visible to wgmma.
         released: clock and proxy as a release fence found them, for relaxed arrivals; or None.

@@ -15,6 +15,7 @@ PERSISTENT = "persistent, rasters"
 STREAM_K = "stream-K"
 
 START = r"  cluster_arrive_relaxed\(\);\n  cluster_wait\(\);  // the mbarriers"
+TAIL = r" +// Not before all slots are released(?:.*\n){5}"
 
 TMA_MUTANTS: list[Mutant] = [
     # ---- the ring: mbarriers, their phases and their bytes
@@ -240,12 +241,12 @@ TMA_MUTANTS: list[Mutant] = [
         "empty + slot * 8, 0",
         FAULT,
     ),
-    mutant(
-        "shared memory goes while others may arrive",
+    mutant("shared memory goes while others may arrive", MULTICAST, TAIL, "", FAULT),
+    Mutant(
+        "shared memory goes behind a cluster barrier that releases nothing",
         MULTICAST,
-        r"  cluster_arrive_relaxed\(\);\n  cluster_wait\(\);\n\}",
-        "}",
-        FAULT,
+        ((TAIL, ""), (r"\}\s*\Z", "  cluster_arrive_relaxed();\n  cluster_wait();\n}\n")),
+        frozenset([FAULT]),
     ),
     mutant("activations go to one CTA", MULTICAST, r"sharing = 3u", "sharing = 1u", FAULT),
     mutant(

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from lanes_kernel import kernel_text
 
-from ptxgen.errors import DeadlockError, MbarrierError, MisalignedError, UnsupportedPtxError
+from ptxgen.errors import (
+    DeadlockError,
+    InFlightError,
+    MbarrierError,
+    MisalignedError,
+    UnsupportedPtxError,
+)
 from ptxgen.interp import (
     POLICIES,
     GlobalMemory,
@@ -87,6 +93,14 @@ def test_the_fence_releases_nothing_else() -> None:
     (race,) = {(r.first.text, r.second.text) for r in ran(body)[0].races}
     assert race[0].startswith("st.shared.b32")
     assert race[1].startswith("ld.shared::cluster.b32")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_cta_that_does_not_wait_must_not_end(policy: str) -> None:
+    """A cluster barrier is no help: the bytes land behind the sender's back."""
+    for seed in range(3):
+        with pytest.raises(InFlightError, match=r"ended .* `st\.async.*, warp 0 of CTA"):
+            ran(WHOLE.replace(WAIT + TAKE, ""), policy, seed)
 
 
 def test_bytes_that_were_not_sent_are_waited_for() -> None:

@@ -131,9 +131,16 @@ def test_sizes_and_addresses() -> None:
     ran(INIT + EXPECT + edge + WAIT)
 
 
-def test_the_end_comes_after_the_copies() -> None:
-    with pytest.raises(InFlightError, match="CTA ended"):
-        ran(f"{INIT}{EXPECT}{LOAD}", "reverse")
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_end_comes_after_the_copies(policy: str) -> None:
+    """Also where they have landed by chance."""
+    idle = "mov.u32 %r9, 0; M: add.s32 %r9, %r9, 1; setp.lt.u32 %p3, %r9, 99; @%p3 bra M;"
+    for body in (f"{INIT}{EXPECT}{LOAD}", f"{INIT}{EXPECT}{LOAD}{idle}"):
+        with pytest.raises(InFlightError, match=r"CTA \(0, 0, 0\) ended .* `cp\.async\.bulk"):
+            ran(body, policy)
+
+
+def test_an_mbarrier_stays_until_its_copies_have_landed() -> None:
     with pytest.raises(MbarrierError, match="invalidated"):
         ran(f"{INIT}{LOAD} @%p2 mbarrier.inval.shared.b64 [%r1]; bar.sync 0;")
 

@@ -9,7 +9,7 @@ import pytest
 from lanes_kernel import HEADER, REGISTERS
 from numpy.typing import NDArray
 
-from ptxgen.errors import DeadlockError, OutOfBoundsError, TensorMapError
+from ptxgen.errors import DeadlockError, InFlightError, OutOfBoundsError, TensorMapError
 from ptxgen.interp import (
     POLICIES,
     GlobalMemory,
@@ -107,6 +107,15 @@ def test_a_cta_that_has_ended_is_refused() -> None:
     body = "setp.eq.u32 %p3, %r3, 0; @%p3 exit;" + "mov.u32 %r9, %r9;" * 100
     with pytest.raises(OutOfBoundsError, match="the CTA of rank 0 has ended"):
         ran(body + EXPECT + multicast(0b1111) + WAIT + BARRIER)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_cta_that_does_not_wait_must_not_end(policy: str) -> None:
+    """Rank 2 waits for nothing but the others, whose copies are complete."""
+    wait = f"setp.eq.u32 %p3, %r3, 2; @%p3 bra ON; {WAIT} ON:"
+    for seed in range(3):
+        with pytest.raises(InFlightError, match=r"CTA \(2, 0, 0\) ended .* CTA \(1, 0, 0\)"):
+            ran(EXPECT + multicast(0b1111) + wait + BARRIER, policy, seed)
 
 
 def test_nobody_is_refused() -> None:
