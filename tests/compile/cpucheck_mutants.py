@@ -15,6 +15,7 @@ from ptxgen.source import KernelSource
 VALUE, RACE, FAULT = FailureKind.VALUE, FailureKind.RACE, FailureKind.FAULT
 GUARD, UNWRITTEN, COUNTER = FailureKind.GUARD, FailureKind.UNWRITTEN, FailureKind.COUNTER
 EARLY, REWRITTEN = FailureKind.EARLY, FailureKind.REWRITTEN
+ORDER = FailureKind.ORDER
 
 SM90 = arch_named("sm_90a")
 

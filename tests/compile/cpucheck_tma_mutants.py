@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpucheck_mutants import EARLY, FAULT, GUARD, RACE, UNWRITTEN, VALUE, Mutant, mutant
+from cpucheck_mutants import EARLY, FAULT, GUARD, ORDER, RACE, UNWRITTEN, VALUE, Mutant, mutant
 
 RING = "ring turns twice"
 TAILS = "tails of m, n and k, two row blocks, bias"
@@ -252,7 +252,7 @@ TMA_MUTANTS: list[Mutant] = [
     mutant(
         "both CTAs copy the same tokens",
         MULTICAST,
-        r"copied_first = blockIdx\.y % 2 \* COPIED",
+        r"copied_first = sharer \* COPIED",
         "copied_first = 0 * COPIED",
         RACE,
         FAULT,
@@ -289,6 +289,7 @@ TMA_MUTANTS: list[Mutant] = [
         "!= 0) continue",
         EARLY,
         VALUE,
+        ORDER,
     ),
     mutant(
         "a part is left out",

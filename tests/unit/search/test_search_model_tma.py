@@ -134,6 +134,28 @@ def test_across_families_it_comes_first_at_64_tokens_and_is_absent_at_16(
     assert set(best[16]) == {"mma"}
 
 
+@pytest.mark.parametrize("m", [8, 32, 64, 256])
+def test_seeds_are_of_every_family_in_reach(m: int) -> None:
+    problem = Problem(8192, 8192)
+    ranker = Ranker(Task(problem, m, Protocol.PLAIN), H200.spec, H200, FAMILIES)
+    space = Space(problem, H200.spec, m, FAMILIES)
+    seeds = ranker.seeds(space)
+    assert len({config.key() for config in seeds}) == len(seeds) == 12
+    of_all = ranker.best(space, 1)[0]
+    assert seeds[0] == of_all
+    times = {config.key(): ranker.predicted_us(config) for config in space}
+    for name in {config.family for config in space}:
+        own = [config for config in space if config.family == name]
+        best = min(times[config.key()] for config in own)
+        chosen = [config for config in seeds if config.family == name]
+        if best <= 1.5 * times[of_all.key()]:
+            assert len(chosen) >= 4
+            # Of a space of over 4,000 configs a sample is ranked.
+            assert min(times[config.key()] for config in chosen) <= 1.02 * best
+        else:
+            assert chosen == []
+
+
 def test_what_fits_an_sm_is_what_a_count_by_quarters_says() -> None:
     """CTAs one after the other, each warp to the quarter with the fewest warps."""
     for warpgroups, registers in product((1, 2, 4), range(32, 256, 8)):
