@@ -43,6 +43,11 @@ def _split_violations(shape: TmaShape) -> Iterator[str]:
             f"max_ctas = {config.max_ctas} needs split_k = 1: the CTAs of a cluster that split K "
             "exchange the sums of one tile"
         )
+    if config.max_ctas % config.multicast:
+        yield (
+            f"max_ctas = {config.max_ctas} is no whole number of clusters of multicast = "
+            f"{config.multicast} CTAs"
+        )
     if config.stream_k and not config.max_ctas:
         yield "stream_k shares tiles over a persistent grid; it needs max_ctas above 0"
     if config.stream_k and config.multicast > 1:

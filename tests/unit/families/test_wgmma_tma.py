@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from dataclasses import replace
@@ -83,6 +84,11 @@ def test_only_sm_90a_has_it(arch: str) -> None:
             {"multicast": 2, "max_ctas": 132, "stream_k": True},
             PROBLEM,
             "stream_k needs multicast = 1, not 2",
+        ),
+        (
+            {"block_m": 32, "multicast": 4, "max_ctas": 114},
+            PROBLEM,
+            "max_ctas = 114 is no whole number of clusters of multicast = 4 CTAs",
         ),
         ({"stream_k": True}, PROBLEM, "it needs max_ctas above 0"),
         ({"split_k": 4, "multicast": 4}, PROBLEM, "more than the 8 of a cluster"),
@@ -257,3 +263,21 @@ def test_weights_are_asked_for_before_the_wait_for_the_previous_kernel_and_x_beh
     order = ["load_weights(", "wait_for_previous()", "load_x(", "mbarrier_wait(empty"]
     places = [producer.index(name) for name in order]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("m", [1, 17, 300, 4099])
+def test_every_grid_is_whole_clusters(m: int) -> None:
+    """Of every legal choice of these knobs, for problems of one tile along N and of many."""
+    for n, multicast, max_ctas, split_k in itertools.product(
+        (8, 1000, 28672), KNOBS["multicast"], KNOBS["max_ctas"], KNOBS["split_k"]
+    ):
+        problem = Problem(n, 4096)
+        config = replace(
+            CONFIG, block_m=64, multicast=multicast, max_ctas=max_ctas, split_k=split_k
+        )
+        if violations(problem, config, SM90A):
+            continue
+        along_n = 0 if max_ctas else 1
+        grid = planned(config, problem).grid(m)
+        assert grid[along_n] % multicast == 0, (n, multicast, max_ctas, split_k)
+        assert grid[2] == split_k
