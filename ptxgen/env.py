@@ -32,9 +32,7 @@ DB = EnvVar(
 PIN = EnvVar(
     "PTXTUNE_PIN", "config (JSON) that wins over the database, for every problem it is legal for"
 )
-COMMIT = EnvVar(
-    "PTXTUNE_COMMIT", "commit to record with results where the code is not in its git checkout"
-)
+COMMIT = EnvVar("PTXTUNE_COMMIT", "commit to record with results, in place of the git checkout's")
 TEST_POSTGRES = EnvVar("PTXTUNE_TEST_POSTGRES", "URL of a PostgreSQL server for the tests")
 
 ENV_VARS: tuple[EnvVar, ...] = (CACHE_DIR, DB, PIN, COMMIT, TEST_POSTGRES)

@@ -41,15 +41,19 @@ def installed_version(package: str) -> str:
 
 @cache
 def source_commit() -> str:
-    """Short commit of the checkout this code runs from, "-dirty" where files differ from it.
+    """What PTXTUNE_COMMIT names, else the short commit of the checkout this code runs from.
 
-    What PTXTUNE_COMMIT names where the code is in no git checkout of its own, or git does not work.
+    "-dirty" where files differ from it; "" where the code is in no git checkout of its own, or git
+    does not work. The variable comes first: a copy of the code may carry the git folder of another
+    commit, which only the one who copied it knows.
     """
+    if named := named_commit():
+        return named
     if not (ROOT / ".git").exists():  # an installed wheel may lie inside someone else's checkout
-        return named_commit()
+        return ""
     commit = _git("rev-parse", "--short=12", "HEAD")
     if not commit:
-        return named_commit()
+        return ""
     changed = _git("status", "--porcelain", "--untracked-files=no")
     return f"{commit}-dirty" if changed else commit
 
