@@ -26,13 +26,13 @@ $(STAMP): pyproject.toml constraints.txt
 tune: $(STAMP)
 	$(BIN)/ptxtune tune --n 4096 --k 4096 --m 1,8,16 --budget quick $(ARGS)
 
-# Kernels in the interpreter take thousands of its steps each: coverage would double their time.
+# Kernels are compiled and interpreted without coverage, which would double their time.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not covering and not deep" $(addprefix --cov=,$(COVERED)) \
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not deep" tests/unit tests/gpu $(addprefix --cov=,$(COVERED)) \
 	  --cov-report=term:skip-covered --cov-fail-under=85 $(ARGS)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "covering and not deep" tests/compile
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not deep" tests/compile
 
-# The rest of what is sampled (tests/conftest.py): some six minutes more on two cores.
+# The rest of what is sampled (tests/conftest.py): some eight minutes more on two cores.
 test-deep: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m deep
 

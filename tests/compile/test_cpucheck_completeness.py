@@ -50,6 +50,8 @@ def enumerated() -> set[Pair]:
         if violations(problem, config := replace(LEAST, **tile), arch):
             continue
         for more in rest:
+            if len(more) == 2 and tuple(more.items()) in found:
+                continue  # with one of the two and this tile it is tried as well
             wanted = replace(config, **more)
             new = pairs_of(wanted) - found
             if new and not violations(problem, wanted, arch):

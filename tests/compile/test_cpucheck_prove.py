@@ -36,7 +36,7 @@ def test_ours_are_proved(name: str) -> None:
     assert (proof.verdict, proof.message) == (Verdict.PROVED, "")
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "mutant",
     [item for item in MUTANTS if item.case == "private" and RACE in item.caught_by],

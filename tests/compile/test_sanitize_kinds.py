@@ -184,7 +184,7 @@ def failures(kind: Kind, source: KernelSource) -> dict[str, list[str]]:
 
 
 @pytest.mark.covering
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", OPENED, ids=lambda kind: kind.name)
 def test_variants_are_right_without_races_under_every_schedule(kind: Kind) -> None:
     assert not any(failures(kind, variant_of(kind, SM90A)).values())
@@ -195,6 +195,7 @@ HANGS, RACE = "fault: DeadlockError", "race: "
 
 
 @pytest.mark.covering
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("name", "old", "new", "caught"),
     [

@@ -34,6 +34,7 @@ PROBLEMS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("block_m", KNOBS["block_m"])
 def test_every_tile_of_tokens(block_m: int) -> None:
     for index, problem in enumerate(PROBLEMS):

@@ -35,6 +35,7 @@ def test_every_batch_has_a_legal_default_of_the_one_order(problem: Problem, arch
         assert MMA.summation_key(problem, config) == invariant_key(problem)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a"])
 def test_candidates_are_the_familys_of_the_one_order(arch: str) -> None:
     problem, family = PROBLEMS[0], InvariantFamily(MMA)

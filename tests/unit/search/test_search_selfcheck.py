@@ -71,6 +71,7 @@ def test_record_measures_every_config_once(store: Store, make_job: Callable[...,
     assert sum(trial.won for trial in content.trials) == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [0, 50])
 def test_a_small_space_is_a_fixed_choice_with_the_default(
     make_job: Callable[..., TuneJob], count: int
