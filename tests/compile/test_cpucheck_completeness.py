@@ -37,7 +37,7 @@ def enumerated() -> set[Pair]:
     problem, arch = Problem(256, 16 * 1024), ARCHS["sm_90a"]
     others = [name for name in KNOBS if name not in TILE]
     rest = [
-        {**({"split_k": 2} if "cluster" in some else {}), **dict(zip(some, values, strict=True))}
+        tuple(zip(some, values, strict=True))
         for count in (0, 1, 2)
         for some in combinations(others, count)
         for values in product(*(KNOBS[name] for name in some))
@@ -50,9 +50,10 @@ def enumerated() -> set[Pair]:
         if violations(problem, config := replace(LEAST, **tile), arch):
             continue
         for more in rest:
-            if len(more) == 2 and tuple(more.items()) in found:
-                continue  # with one of the two and this tile it is tried as well
-            wanted = replace(config, **more)
+            if len(more) == 2 and more in found:
+                continue  # each of the two is tried with this tile by itself
+            splits = {"split_k": 2} if ("cluster", True) in more else {}
+            wanted = replace(config, **{**splits, **dict(more)})
             new = pairs_of(wanted) - found
             if new and not violations(problem, wanted, arch):
                 found |= new
