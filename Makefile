@@ -32,7 +32,7 @@ test: $(STAMP)
 	  --cov-report=term:skip-covered --cov-fail-under=85 $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not deep" tests/compile
 
-# The rest of what is sampled (tests/conftest.py): some eight minutes more on two cores.
+# The rest of what is sampled (tests/conftest.py): some seven minutes more on two cores.
 test-deep: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m deep
 
