@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 
 from db.records import DeviceRecord
 from ptxgen.arch import ArchSpec, GpuSpec, arch_of_capability, gpu_named
@@ -108,15 +109,14 @@ class Ranker:
             return []
         reach_us = IN_REACH * self.predicted_us(ranked[0])
         places: Counter[str] = Counter()
-        first: list[tuple[int, KernelConfig]] = []
+        turns: list[tuple[int, KernelConfig]] = []
         for config in ranked:
-            if places[config.family] < FAMILY_SEEDS and self.predicted_us(config) <= reach_us:
-                first.append((places[config.family], config))
+            in_reach = self.predicted_us(config) <= reach_us
+            turn = min(places[config.family], FAMILY_SEEDS) if in_reach else FAMILY_SEEDS
+            turns.append((turn, config))
             places[config.family] += 1
-        first.sort(key=lambda item: item[0])  # stable: within a place by the prediction
-        seeds = [config for _, config in first]
-        chosen = {config.key() for config in seeds}
-        return [*seeds, *(item for item in ranked if item.key() not in chosen)][:MODEL_SEEDS]
+        turns.sort(key=itemgetter(0))  # stable: within a turn by the prediction
+        return [config for _, config in turns][:MODEL_SEEDS]
 
     def _sorted(self, configs: Iterable[KernelConfig]) -> list[KernelConfig]:
         finite = (item for item in configs if math.isfinite(self.predicted_us(item)))

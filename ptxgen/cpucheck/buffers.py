@@ -32,6 +32,8 @@ TILES_EACH = 3
 """Tiles that the CTAs of a persistent kernel walk in a check."""
 LEAST_STAGE = 64
 """Least inputs of a stage of the kernels that have stream_k."""
+LARGEST_CLUSTER = 4
+"""CTAs along N that may share activations."""
 
 Halves = NDArray[np.uint16]
 
@@ -118,10 +120,6 @@ class Buffers:
         flat: Halves = self.memory.array("y")
         padded = np.concatenate((flat, np.full(Y_PAD, POISON, dtype=np.uint16)))
         return padded.reshape(self.case.m, n + Y_PAD)
-
-
-LARGEST_CLUSTER = 4
-"""CTAs along N that may share activations."""
 
 
 def crowded(plan: LaunchPlan, m: int) -> LaunchPlan:

@@ -27,7 +27,7 @@ from ptxgen.reference import ProblemData, random_problem_data
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import QuantizedWeight
 
-pytestmark = [pytest.mark.compile, pytest.mark.covering]
+pytestmark = pytest.mark.compile
 
 ARCH = ARCHS["sm_90a"]
 ROWS = 16

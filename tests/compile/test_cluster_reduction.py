@@ -24,7 +24,7 @@ from ptxgen.problem import Problem
 from ptxgen.reference import random_problem_data
 from ptxgen.source import KernelSource
 
-pytestmark = [pytest.mark.compile, pytest.mark.covering]
+pytestmark = pytest.mark.compile
 
 SM90A = ARCHS["sm_90a"]
 SCHEDULES = (Schedule(1, "one_ahead", 4), Schedule(2, "reverse"), Schedule(3, "random", 16))

@@ -15,7 +15,7 @@ from ptxgen.families import violations
 from ptxgen.families.mma.config import KNOBS, MmaConfig
 from ptxgen.problem import Problem
 
-pytestmark = [pytest.mark.compile, pytest.mark.covering, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
 TILE = ("block_m", "warp_m", "block_n", "warp_n", "block_k", "warps_k", "scale_on")
 LEAST = MmaConfig(8, 8, 16, 16, 128, 1, 2, 1, "weights", False, 1)

@@ -14,7 +14,7 @@ from ptxgen.errors import CompileError
 from ptxgen.families import FAMILIES, emit
 from ptxgen.interp import Schedule
 
-pytestmark = [pytest.mark.compile, pytest.mark.covering, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
 PARTS = {"mma": 12, "wgmma": 6, "wgmma_tma": 6}
 REFUSED = {"mma": 0.0, "wgmma": 0.3, "wgmma_tma": 0.0}

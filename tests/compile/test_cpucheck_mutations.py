@@ -9,7 +9,7 @@ from ptxgen.compile import compile_source
 from ptxgen.cpucheck.run import SCHEDULES, check_compiled, check_on_cpu, schedule_name
 from ptxgen.families import emit
 
-pytestmark = [pytest.mark.compile, pytest.mark.covering]
+pytestmark = pytest.mark.compile
 
 
 @pytest.mark.parametrize("name", CASES)

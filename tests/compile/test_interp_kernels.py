@@ -24,7 +24,7 @@ from ptxgen.reference import random_problem_data, reference_output
 from ptxgen.source import KernelSource
 from ptxgen.weights.pack import pack
 
-pytestmark = [pytest.mark.compile, pytest.mark.covering]
+pytestmark = pytest.mark.compile
 
 SCHEDULES = (
     Schedule(0, "random", resident=3),

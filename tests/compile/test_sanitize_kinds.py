@@ -183,7 +183,6 @@ def failures(kind: Kind, source: KernelSource) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.covering
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", OPENED, ids=lambda kind: kind.name)
 def test_variants_are_right_without_races_under_every_schedule(kind: Kind) -> None:
@@ -194,7 +193,6 @@ PERSISTENT, MULTICAST = "wgmma_tma persistent", "wgmma_tma multicast"
 HANGS, RACE = "fault: DeadlockError", "race: "
 
 
-@pytest.mark.covering
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("name", "old", "new", "caught"),

@@ -22,7 +22,7 @@ from ptxgen.problem import Problem
 from ptxgen.reference import random_problem_data
 from ptxgen.source import KernelSource
 
-pytestmark = [pytest.mark.compile, pytest.mark.covering]
+pytestmark = pytest.mark.compile
 
 
 @cache

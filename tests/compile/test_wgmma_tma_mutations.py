@@ -20,7 +20,7 @@ from ptxgen.cpucheck.run import SCHEDULES, FailureKind, check_compiled, schedule
 from ptxgen.errors import CompileError
 from ptxgen.families import emit
 
-pytestmark = [pytest.mark.compile, pytest.mark.covering]
+pytestmark = pytest.mark.compile
 
 
 @pytest.mark.sampled(every=3)
