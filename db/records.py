@@ -69,7 +69,7 @@ class Protocol(StrEnum):
     CHAINED = "chained"  # programmatic dependent launch between our kernels
 
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Raised whenever a change of the measuring makes times incomparable."""
 
 

@@ -52,6 +52,10 @@ class KernelConfig:
                 raise ConfigError(f"knob {name} = {knobs[name]!r} must be of type {type_name}.")
         return cls(**knobs)
 
+    def plain(self) -> Self:
+        """The config that stands for this one where launches are not chained; itself as a rule."""
+        return self
+
     def key(self) -> str:
         """Readable unique key, such as mma(block_m=8,block_n=64,...)."""
         named = ((item.name, getattr(self, item.name), item.default) for item in fields(self))

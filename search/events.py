@@ -23,6 +23,11 @@ class Task:
     protocol: Protocol
     batch_invariant: bool = False
 
+    @property
+    def chained(self) -> bool:
+        """Launches depend on each other."""
+        return self.protocol is Protocol.CHAINED
+
     def title(self) -> str:
         """How the task is called on screen."""
         kind = " batch-invariant" if self.batch_invariant else ""

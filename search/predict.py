@@ -152,7 +152,7 @@ def _predict_task(shared: _Prediction, task: Task, index: int) -> TaskEnded:
     """Ranks one task and stores its predicted winner."""
     gpu, families = shared.gpu, shared.job.kernel_families()
     floor = floor_us(task.problem, task.m, gpu.read_gbps, gpu.tensor_tflops)
-    space = Space(task.problem, shared.arch, task.m, families)
+    space = Space(task.problem, shared.arch, task.m, families, chained=task.chained)
     default = default_config(task.problem, shared.arch, task.m, gpu.num_sms, families)
     space.add(default)
     budget = shared.job.budget

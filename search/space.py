@@ -25,7 +25,7 @@ from ptxgen.families import FAMILIES
 from ptxgen.families.base import Family
 from ptxgen.problem import Problem
 
-SPACE_VERSION = 2
+SPACE_VERSION = 3
 """Raised with every change of the knobs' names or choices."""
 
 FULL_PRODUCT = 5_000
@@ -59,6 +59,7 @@ class Space:
         arch: for which arch.
         m: batch size, or bucket.
         families: the kernel families; all registered ones by default.
+        chained: False leaves out what only differs where launches depend on each other.
 
     Raises:
         ConfigError: no config is legal.
@@ -70,13 +71,17 @@ class Space:
         arch: ArchSpec,
         m: int,
         families: Mapping[str, Family] | None = None,
+        *,
+        chained: bool = True,
     ) -> None:
         self.problem, self.arch, self.m = problem, arch, m
         self._families = FAMILIES if families is None else families
         found = itertools.chain.from_iterable(
             family.candidates(problem, arch, m) for family in self._families.values()
         )
-        self._configs = {config.key(): config for config in found}
+        self._configs = {
+            config.key(): config for config in found if chained or config == config.plain()
+        }
         if not self._configs:
             raise ConfigError(
                 f"no config is legal for {problem.key()} at M = {m} on {arch.name}; "

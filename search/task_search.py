@@ -143,12 +143,13 @@ class TaskSearch:
         other layers and GPUs, the model's top: about 25, and 33 after a change of driver."""
         context = self._context
         related = related_winners(context.store.database, context.device, self._task)
-        legal = [config for config in related if config in self._space]
+        legal = [config for config in related if config.plain() in self._space]
         ranker = Ranker(self._task, context.arch, gpu_spec_of(context.device), context.families)
         seeds = ranker.seeds(self._space, context.job.seed)
         earlier = earlier_best(context.store.database, context.device, self._task)
         known = [*earlier, *self.neighbours[:NEIGHBOUR_SEEDS], *legal[:RELATED_SEEDS]]
-        return [self.default, *known, *seeds]
+        found = [self.default, *known, *seeds]
+        return found if self._task.chained else [config.plain() for config in found]
 
     # ---- the loop -------------------------------------------------------------------------------
 

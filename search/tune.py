@@ -154,28 +154,29 @@ class _Spaces:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._made: dict[tuple[str, int], Space] = {}
+        self._made: dict[tuple[str, int, bool], Space] = {}
 
     def of(self, task: Task) -> Space:
-        """The task's space, which the next protocol searches as well; forgets all others.
+        """The task's space; forgets all others.
 
         Raises:
             ConfigError: no config is legal.
         """
-        key = (task.problem.key(), task.m)
+        key = (task.problem.key(), task.m, task.chained)
         self._made = {key: self._made.get(key) or self._new(task)}
         return self._made[key]
 
     def prepare(self, tasks: Iterable[Task]) -> None:
         """Makes spaces ahead. One without any legal config says so when it is asked for."""
         for task in tasks:
-            key = (task.problem.key(), task.m)
+            key = (task.problem.key(), task.m, task.chained)
             if key not in self._made:
                 with suppress(ConfigError):
                     self._made[key] = self._new(task)
 
     def _new(self, task: Task) -> Space:
-        return Space(task.problem, self._context.arch, task.m, self._context.families)
+        arch, families = self._context.arch, self._context.families
+        return Space(task.problem, arch, task.m, families, chained=task.chained)
 
 
 def _run_task(context: RunContext, task: Task, index: int, spaces: _Spaces) -> TaskEnded:

@@ -11,7 +11,7 @@ from gpu_kernels import Layer, arch
 from ptxgen.check import compare
 from ptxgen.errors import DriverError, TensorError
 from ptxgen.families import default_config
-from ptxgen.families.mma.config import MmaConfig
+from ptxgen.families.mma.config import KNOBS, MmaConfig
 from ptxgen.problem import Problem
 
 pytestmark = pytest.mark.gpu
@@ -115,11 +115,12 @@ def test_two_streams_at_once(layer: Layer) -> None:
         assert all(torch.equal(out, expected[index]) for out in outs[index])
 
 
+@pytest.mark.parametrize("trigger", KNOBS["trigger"])
 @pytest.mark.parametrize("split_k", [1, 2])
-def test_a_chain_of_dependent_kernels_equals_the_unchained_one(split_k: int) -> None:
+def test_a_chain_of_dependent_kernels_equals_the_unchained_one(split_k: int, trigger: str) -> None:
     """64 layers, each reading the one before, by programmatic dependent launch in a graph."""
     problem = Problem(2048, 2048)
-    config = replace(SPLIT, split_k=split_k)
+    config = replace(SPLIT, split_k=split_k, weights_first=True, trigger=trigger)
     layer = Layer.create(problem, config)
     layer.packed = layer.packed.clone()
     x = layer.x(4)

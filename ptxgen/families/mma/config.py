@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from ptxgen.config import KernelConfig, Scalar
 
@@ -12,14 +12,14 @@ KNOBS: dict[str, tuple[Scalar, ...]] = {
     "warp_m": (1, 2, 4, 8, 16, 24, 32, 48, 64),
     "block_n": (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256),
     "warp_n": (16, 32, 48, 64, 80, 112),
-    "block_k": (128, 256, 512, 1024),
-    "warps_k": (1, 2, 4, 8),
+    "block_k": (128, 256, 512, 1024, 2048),
+    "warps_k": (1, 2, 4, 8, 16),
     "num_stages": (2, 3, 4, 5, 6, 8),
     "split_k": (1, 2, 3, 4, 6, 8, 12, 16),
     "scale_on": ("weights", "accumulators"),
     "weights_first": (False, True),
     "min_ctas": (1, 2, 3, 4),
-    "trigger": ("start", "drained", "end"),
+    "trigger": ("start", "waited", "drained", "end"),
     "cluster": (False, True),
 }
 
@@ -41,8 +41,10 @@ class MmaConfig(KernelConfig):
         weights_first: prologue loads all weights before the first activations, so that under
             programmatic dependent launch they are in flight before the previous kernel ends.
         min_ctas: CTAs per SM that the register allocation must allow.
-        trigger: when the next kernel of a chain may start its prologue: at the "start", once all
-            loads are issued ("drained"), or at the "end" of the main loop.
+        trigger: when the next kernel of a chain may start its prologue: at the "start", once this
+            one has "waited" for its own predecessor (two kernels of a chain are then resident at
+            once, never three), once all loads are issued ("drained"), or at the "end" of the main
+            loop.
         cluster: the CTAs that split K form a cluster and reduce in one another's shared memory.
     """
 
@@ -62,3 +64,7 @@ class MmaConfig(KernelConfig):
     min_ctas: int
     trigger: str = "start"
     cluster: bool = False
+
+    def plain(self) -> Self:
+        """Triggers differ only in chains: elsewhere the kernel that triggers at the start is taken."""
+        return replace(self, trigger="start")

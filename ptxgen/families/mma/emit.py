@@ -44,7 +44,7 @@ def emit(problem: Problem, config: MmaConfig, arch: ArchSpec) -> KernelSource:
         instructions=_instructions(shape, arch),
         setup=compute.setup(shape),
         consume=compute.consume(shape),
-        main_loop=_main_loop(shape, arch, trigger["drained"]),
+        main_loop=_main_loop(shape, arch, trigger),
     )
     return assemble(shape, arch, parts)
 
@@ -227,17 +227,21 @@ extern "C" __global__ void {cluster}__launch_bounds__(THREADS, {config.min_ctas}
 
 def trigger_calls(shape: Shape, arch: ArchSpec) -> dict[str, str]:
     """The call that lets the next kernel start, at the place that the config says."""
-    places = dict.fromkeys(("start", "drained", "end"), "")
+    places = dict.fromkeys(("start", "waited", "drained", "end"), "")
     if arch.has_pdl:
         places[shape.config.trigger] = "launch_dependents();"
     return places
 
 
-def _main_loop(shape: Shape, arch: ArchSpec, drained: str) -> str:
+def _main_loop(shape: Shape, arch: ArchSpec, trigger: dict[str, str]) -> str:
     barrier = "__syncwarp();" if shape.private else "__syncthreads();"
+    wait = WAIT if arch.has_pdl else ""
+    if trigger["waited"]:
+        wait += f"  {trigger['waited']}\n"
+    drained = trigger["drained"]
     return f"""\
   // ---- prologue: fill all slots but one ----------------------------------------------------------
-{prologue(shape, WAIT if arch.has_pdl else "", 1)}
+{prologue(shape, wait, 1)}
   // ---- main loop: one slot is consumed while the others are in flight ----------------------------
   u32 slot = 0, free_slot = (STAGES - 1) * STAGE_BYTES;
   for (int stage = 0; stage < num_stages; ++stage) {{

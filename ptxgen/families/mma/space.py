@@ -27,14 +27,14 @@ DECODE: dict[str, tuple[Scalar, ...]] = {
     "warps_m": (1,),
     "warps_n": (1, 2),
     "warp_n": (16, 32, 48, 64, 80, 112),
-    "warps_k": (2, 4, 8),
+    "warps_k": (2, 4, 8, 16),
     "warp_k": (128, 256),
     "num_stages": (2, 3, 4, 6),
     "split_k": (1, 2, 4),
     "scale_on": ("accumulators",),
     "weights_first": (False, True),
     "min_ctas": (1, 2, 3),
-    "trigger": ("start", "drained"),
+    "trigger": ("start", "waited"),
 }
 SKINNY: dict[str, tuple[Scalar, ...]] = {
     "warps_m": (1, 2),

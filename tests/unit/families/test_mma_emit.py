@@ -11,6 +11,7 @@ from dequant_text import CONFIG
 
 from ptxgen.arch import ARCHS
 from ptxgen.families import emit
+from ptxgen.families.mma.config import KNOBS
 from ptxgen.problem import Problem
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -93,3 +94,28 @@ def test_weights_are_loaded_before_the_wait_only_where_asked() -> None:
         before = prologue.split("wait_for_previous();")[0]
         assert ("load_weights" in before) == weights_first
         assert "load_x" not in before
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_89"])
+@pytest.mark.parametrize("trigger", KNOBS["trigger"])
+@pytest.mark.parametrize("weights_first", [False, True])
+def test_the_successor_may_start_where_the_config_says(
+    trigger: str, weights_first: bool, arch: str
+) -> None:
+    config = replace(CONFIG, trigger=trigger, weights_first=weights_first)
+    text = emit(Problem(4096, 4096), config, ARCHS[arch]).text
+    body = text[text.index('extern "C"') :]
+    if not ARCHS[arch].has_pdl:
+        assert "launch_dependents" not in text
+        return
+    assert body.count("launch_dependents();") == body.count("wait_for_previous();") == 1
+    assert KNOBS["trigger"] == ("start", "waited", "drained", "end")
+    places = [
+        body.index("this thread's part of every stage"),
+        body.index("wait_for_previous();"),
+        body.index("// ---- main loop"),
+        body.index("cp_async_commit();", body.index("// ---- main loop")),
+        body.index("fragments to shared memory"),
+    ]
+    found = sum(place < body.index("launch_dependents();") for place in places)
+    assert found == {"start": 0, "waited": 2, "drained": 3, "end": 4}[trigger]

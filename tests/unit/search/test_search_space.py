@@ -145,3 +145,10 @@ def test_the_real_spaces_are_legal_and_hold_the_default(arch: str, m: int) -> No
     default = FAMILIES["mma"].default_config(problem, spec, m, 132)
     space.add(default)
     assert space.from_params(space.params(default)) == default
+
+
+def test_what_only_differs_in_a_chain_is_one_config_outside_of_it() -> None:
+    chained, plain = (Space(PROBLEM, ARCH, 8, chained=value) for value in (True, False))
+    assert {config.to_dict()["trigger"] for config in chained} == {"start", "waited"}
+    assert {config.key() for config in plain} == {config.plain().key() for config in chained}
+    assert len(plain) < len(chained)

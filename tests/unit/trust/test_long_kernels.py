@@ -20,7 +20,7 @@ def test_a_graph_rotates_evenly_and_is_long_enough(copies: int, floor_us: float)
     launches = launches_for(copies, floor_us)
     assert launches % copies == 0
     assert launches >= copies
-    # Sixteen launches, or a millisecond of work: then the graph's start of 7 us is nothing.
+    # 128 launches, or a millisecond of work: then the graph's start of 7 us is nothing.
     assert launches >= MIN_LAUNCHES or launches * floor_us >= 1000
     # Not a whole turn of the copies more than that needs.
     fewer = launches - copies
@@ -29,9 +29,10 @@ def test_a_graph_rotates_evenly_and_is_long_enough(copies: int, floor_us: float)
         assert fewer == 0 or fewer * floor_us < 1000
 
 
-def test_short_kernels_keep_their_sixteen_launches() -> None:
-    assert launches_for(4) == launches_for(4, 20.0) == 16
-    assert launches_for(28, 2.0) == 28
+def test_short_kernels_fill_a_decode_step_and_long_ones_a_millisecond() -> None:
+    assert launches_for(4) == launches_for(4, 2.0) == 128
+    assert launches_for(28, 2.0) == 140
+    assert launches_for(4, 20.0) == 52
     assert launches_for(2, 3200.0) == 2
 
 
