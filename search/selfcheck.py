@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from db.records import Protocol
 from db.session import open_database
 from db.sharing import shared_trials
 from db.store import Store
@@ -77,7 +78,7 @@ def small_families(
     families = job.kernel_families()
     offered: dict[tuple[str, int], list[KernelConfig]] = {}
     for problem, m in itertools.product(job.problems, sorted(set(job.buckets))):
-        space = Space(problem, arch, m, families)
+        space = Space(problem, arch, m, families, chained=Protocol.CHAINED in job.protocols)
         chosen = space.shuffled(seed)[: count or None]
         defaults = [_default(family, space) for family in families.values()]
         kept = {config.key(): config for config in (*defaults, *chosen) if config is not None}

@@ -168,7 +168,8 @@ def _kernel_specs(
         device=asdict(device),
     )
     (problem,) = base.problems()
-    space = Space(problem, arch_named(base.arch), BUCKET, {"mma": FAMILIES["mma"]})
+    mma = {"mma": FAMILIES["mma"]}
+    space = Space(problem, arch_named(base.arch), BUCKET, mma, chained=False)
     specs = []
     for lane, quota in enumerate(quotas(faults, len(folders))):
         spec = replace(base, folder=str(folders[lane]), seed=_seed(seed, lane))
