@@ -31,6 +31,15 @@ DEQUANT_INSTRUCTIONS = 84.0
 """Of a 16 x 128 weight block: picks, subtractions, fragment loads (counted in the interpreter by
 ptxgen.cpucheck.cost)."""
 
+SUBNORMAL_SAVES = 32.0
+"""Fewer of them where nibbles stay subnormal: the subtractions."""
+
+SUBNORMAL_TOKEN_INSTRUCTIONS = 8.0
+"""More of an n8 tile there: the mma that sums its activations."""
+
+SUBNORMAL_TILE_INSTRUCTIONS = 4.0
+"""More of a weight block and n8 tile there: the zero points are taken off."""
+
 WEIGHT_SCALE_INSTRUCTIONS = 44.0
 """More of them where the weights are scaled: 32 multiplications and what feeds them."""
 
@@ -79,6 +88,7 @@ class Tile:
         weights_first: weights are loaded before the previous kernel has ended.
         scales_weights: weights are scaled, not sums.
         trigger: when the next kernel of a chain may start; see MmaConfig.
+        subnormal: nibbles are multiplied as they are; see MmaConfig.dequant.
         is_async: tensor instructions run beside the others (wgmma) and read tokens by themselves.
     """
 
@@ -90,6 +100,7 @@ class Tile:
     weights_first: bool
     scales_weights: bool
     trigger: str
+    subnormal: bool
     is_async: bool
 
     @classmethod
@@ -104,6 +115,7 @@ class Tile:
             weights_first=getattr(config, "weights_first", False),
             scales_weights=getattr(config, "scale_on", "weights") == "weights",
             trigger=getattr(config, "trigger", "start"),
+            subnormal=getattr(config, "dequant", "magic") == "subnormal",
             is_async=config.family.startswith("wgmma"),
         )
 
@@ -181,7 +193,12 @@ def _instructions(tile: Tile) -> float:
     rows, tokens = max(1, tile.warp_n // 16), -(-tile.warp_m // 8)
     per_row = DEQUANT_INSTRUCTIONS + (WEIGHT_SCALE_INSTRUCTIONS if tile.scales_weights else 0.0)
     per_tile = TILE_INSTRUCTIONS + (0.0 if tile.scales_weights else SUM_SCALE_INSTRUCTIONS)
-    multiply = 0.0 if tile.is_async else tokens * (TOKEN_INSTRUCTIONS + rows * per_tile)
+    per_token = TOKEN_INSTRUCTIONS
+    if tile.subnormal:
+        per_row -= SUBNORMAL_SAVES
+        per_token += SUBNORMAL_TOKEN_INSTRUCTIONS
+        per_tile += SUBNORMAL_TILE_INSTRUCTIONS
+    multiply = 0.0 if tile.is_async else tokens * (per_token + rows * per_tile)
     return blocks * (STAGE_INSTRUCTIONS + rows * per_row + multiply)
 
 

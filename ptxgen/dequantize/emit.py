@@ -41,6 +41,7 @@ ABOUT = """\
 @dataclass(frozen=True, slots=True)
 class _OnWeights:
     scale_on: str = "weights"
+    dequant: str = "magic"
 
 
 @dataclass(frozen=True, slots=True)

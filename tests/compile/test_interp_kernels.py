@@ -65,6 +65,24 @@ CASES: dict[str, tuple[Problem, KernelConfig, str, int]] = {
         "sm_90a",
         3,
     ),
+    "subnormal nibbles": (
+        Problem(64, 512, 128),
+        shaped(block_m=8, warp_m=8, dequant="subnormal"),
+        "sm_80",
+        5,
+    ),
+    "subnormal nibbles, zeros, tails, groups of 32": (
+        Problem(72, 544, 32, "fp16", "int", bias=True),
+        shaped(warp_n=16, block_k=256, warps_k=2, dequant="subnormal", trigger="waited"),
+        "sm_90a",
+        11,
+    ),
+    "16 warps along K": (
+        Problem(32, 4224, 128, "bf16"),
+        shaped(block_m=8, warp_m=8, block_k=2048, warps_k=16, trigger="waited"),
+        "sm_90a",
+        3,
+    ),
     "split K": (
         Problem(128, 768, 64, "fp16", "int"),
         shaped(split_k=2, weights_first=True),

@@ -55,7 +55,8 @@ def test_random_configs(number: int) -> None:
 
 @pytest.mark.parametrize("block_m", [1, 8, 24, 64])
 @pytest.mark.parametrize("split_k", [1, 3])
-def test_every_m_from_1_to_65(block_m: int, split_k: int) -> None:
+@pytest.mark.parametrize("dequant", ["magic", "subnormal"])
+def test_every_m_from_1_to_65(block_m: int, split_k: int, dequant: str) -> None:
     """One kernel and one workspace for all batches, in an order that shrinks and grows."""
     problem = Problem(232, 2752, 64, "fp16", "int", bias=True)
     config = MmaConfig(
@@ -70,6 +71,7 @@ def test_every_m_from_1_to_65(block_m: int, split_k: int) -> None:
         scale_on="accumulators",
         weights_first=True,
         min_ctas=1,
+        dequant=dequant,
     )
     assert violations(problem, config, arch()) == []
     layer = Layer.create(problem, config)

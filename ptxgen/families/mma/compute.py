@@ -70,10 +70,17 @@ def consume(shape: Shape) -> str:
     lines.append("    for (int kb = 0; kb < WARP_BLOCKS; ++kb) {")
     if on_accumulators:
         lines.append("      float part[CHAINS][ROW_BLOCKS][TOKEN_TILES][4];")
+    if shape.subnormal:
+        lines += [
+            "      float x_sums[TOKEN_TILES][4];  // of a group's activations: mma with a weight of one",
+            "      const u32 ones[4] = {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00};",
+        ]
     if shape.meta_bytes:
         lines.append("      u32 scales[ROW_BLOCKS];")
-    if not shape.problem.whole_k:
+    if not shape.subnormal and not shape.problem.whole_k:
         lines.append("      u32 zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];")
+    if shape.subnormal and shape.meta_zero_bytes:
+        lines.append("      float zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];")
     lines.append("      u32 words[ROW_BLOCKS][4];")
     lines.append(
         "      u32 b[TOKEN_TILES][8];" if shape.token_tiles == 1 else "      u32 b[TOKEN_TILES][2];"
@@ -83,7 +90,7 @@ def consume(shape: Shape) -> str:
     lines += _fragment_loads(shape)
     lines += _multiply(shape, "part[step % CHAINS]" if on_accumulators else "acc")
     if on_accumulators:
-        lines += _group_end()
+        lines += _group_end(shape)
     lines += ["      }", "    }", "  };", ""]
     return "\n".join(lines)
 
@@ -91,7 +98,13 @@ def consume(shape: Shape) -> str:
 def _group_start(shape: Shape, on_accumulators: bool) -> list[str]:
     if shape.problem.whole_k:
         return []
-    lines = ["        if (step % GROUP_STEPS == 0) {  // a new group", "#pragma unroll"]
+    lines = ["        if (step % GROUP_STEPS == 0) {  // a new group"]
+    if shape.subnormal:
+        lines += [
+            "#pragma unroll",
+            "          for (int i = 0; i < 4 * TOKEN_TILES; ++i) x_sums[i / 4][i % 4] = 0.0f;",
+        ]
+    lines.append("#pragma unroll")
     lines.append("          for (int rb = 0; rb < ROW_BLOCKS; ++rb) {")
     lines.append("            const int group = rb * GROUPS_PER_BLOCK + step / GROUP_STEPS;")
     lines.append(
@@ -102,8 +115,7 @@ def _group_start(shape: Shape, on_accumulators: bool) -> list[str]:
             "            const u32 zeros ="
             " ld_shared_u8(zero_smem + slot + kb * META_BYTES + group * 8);"
         )
-    zero_0, zero_8 = zero_words(shape, "zeros")
-    lines += [f"            zero_0[rb] = {zero_0};", f"            zero_8[rb] = {zero_8};"]
+    lines += _group_zeros(shape)
     if on_accumulators:
         lines += [
             "#pragma unroll",
@@ -112,6 +124,17 @@ def _group_start(shape: Shape, on_accumulators: bool) -> list[str]:
             "              for (int i = 0; i < 4 * CHAINS; ++i) part[i / 4][rb][t][i % 4] = 0.0f;",
         ]
     return [*lines, "          }", "        }"]
+
+
+def _group_zeros(shape: Shape) -> list[str]:
+    """The zero points of a group's features g and g + 8, as the dequantization wants them."""
+    if not shape.subnormal:
+        zero_0, zero_8 = zero_words(shape, "zeros")
+    elif shape.meta_zero_bytes:
+        zero_0, zero_8 = "(float)(zeros & 15)", "(float)(zeros >> 4)"
+    else:
+        return []
+    return [f"            zero_0[rb] = {zero_0};", f"            zero_8[rb] = {zero_8};"]
 
 
 def _fragment_loads(shape: Shape) -> list[str]:
@@ -140,9 +163,17 @@ def _fragment_loads(shape: Shape) -> list[str]:
 
 
 def _multiply(shape: Shape, target: str) -> list[str]:
-    lines = ["#pragma unroll", "        for (int rb = 0; rb < ROW_BLOCKS; ++rb) {"]
+    b0, b1 = ("b[t][step % 4 * 2]", "b[t][step % 4 * 2 + 1]")
+    if shape.token_tiles > 1:
+        b0, b1 = "b[t][0]", "b[t][1]"
+    lines = []
+    if shape.subnormal:
+        lines += ["#pragma unroll", "        for (int t = 0; t < TOKEN_TILES; ++t)"]
+        lines.append(f"          mma_m16n8k16(x_sums[t], ones, {b0}, {b1});")
+    lines += ["#pragma unroll", "        for (int rb = 0; rb < ROW_BLOCKS; ++rb) {"]
     lines.append("          u32 a[4];")
-    lines.append("          dequantize(a, words[rb][step % 4], zero_0[rb], zero_8[rb]);")
+    zeros = "" if shape.subnormal else ", zero_0[rb], zero_8[rb]"
+    lines.append(f"          dequantize(a, words[rb][step % 4]{zeros});")
     if shape.config.scale_on == "weights":
         lines += [
             "          const u32 scale_0 = low_half_twice(scales[rb]);",
@@ -153,16 +184,19 @@ def _multiply(shape: Shape, target: str) -> list[str]:
     if shape.problem.whole_k and shape.problem.zero == "sym":
         zero_0, zero_8 = zero_words(shape, "")
         lines = [line.replace("zero_0[rb]", zero_0).replace("zero_8[rb]", zero_8) for line in lines]
-    b0, b1 = ("b[t][step % 4 * 2]", "b[t][step % 4 * 2 + 1]")
-    if shape.token_tiles > 1:
-        b0, b1 = "b[t][0]", "b[t][1]"
     lines += ["#pragma unroll", "          for (int t = 0; t < TOKEN_TILES; ++t)"]
     return [*lines, f"            mma_m16n8k16({target}[rb][t], a, {b0}, {b1});", "        }"]
 
 
-def _group_end() -> list[str]:
+def _group_end(shape: Shape) -> list[str]:
+    sum_text, comment = "sum", "scale the group's sums, once, in FP32"
+    if shape.subnormal:
+        zero = "(i < 2 ? zero_0[rb] : zero_8[rb])" if shape.meta_zero_bytes else "8.0f"
+        power = "(i < 2 ? 16777216.0f : 1048576.0f)"  # 2^24 and 2^20, see dequantize
+        sum_text = f"({power} * sum - {zero} * x_sums[t][i % 2])"
+        comment = "take off the zero points and scale the group's sums, once, in FP32"
     return [
-        "        if ((step + 1) % GROUP_STEPS == 0) {  // scale the group's sums, once, in FP32",
+        f"        if ((step + 1) % GROUP_STEPS == 0) {{  // {comment}",
         "#pragma unroll",
         "          for (int rb = 0; rb < ROW_BLOCKS; ++rb) {",
         "            float scale_0, scale_8;",
@@ -174,7 +208,7 @@ def _group_end() -> list[str]:
         "                float sum = part[0][rb][t][i];",
         "#pragma unroll",
         "                for (int chain = 1; chain < CHAINS; ++chain) sum += part[chain][rb][t][i];",
-        "                acc[rb][t][i] += (i < 2 ? scale_0 : scale_8) * sum;",
+        f"                acc[rb][t][i] += (i < 2 ? scale_0 : scale_8) * {sum_text};",
         "              }",
         "          }",
         "        }",

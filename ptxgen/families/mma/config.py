@@ -21,6 +21,7 @@ KNOBS: dict[str, tuple[Scalar, ...]] = {
     "min_ctas": (1, 2, 3, 4),
     "trigger": ("start", "waited", "drained", "end"),
     "cluster": (False, True),
+    "dequant": ("magic", "subnormal"),
 }
 
 
@@ -46,10 +47,12 @@ class MmaConfig(KernelConfig):
             once, never three), once all loads are issued ("drained"), or at the "end" of the main
             loop.
         cluster: the CTAs that split K form a cluster and reduce in one another's shared memory.
+        dequant: nibbles become q - zero by "magic" numbers, or stay FP16 "subnormal" numbers whose
+            power of two and zero point the sums of a group take in.
     """
 
     family: ClassVar[str] = "mma"
-    young_knobs: ClassVar[frozenset[str]] = frozenset({"cluster"})
+    young_knobs: ClassVar[frozenset[str]] = frozenset({"cluster", "dequant"})
 
     block_m: int
     warp_m: int
@@ -64,6 +67,7 @@ class MmaConfig(KernelConfig):
     min_ctas: int
     trigger: str = "start"
     cluster: bool = False
+    dequant: str = "magic"
 
     def plain(self) -> Self:
         """Triggers differ only in chains: elsewhere the kernel that triggers at the start is taken."""

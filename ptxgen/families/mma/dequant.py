@@ -4,6 +4,10 @@ A nibble q is put into the mantissa of a float whose ulp is 1, so that the float
 magic + zero is then subtracted, which is exact, before anything is scaled. fp16 takes the odd
 nibbles in place: 0x5400 is 64 with an ulp of 1/16, so q << 4 adds q. bf16 has too few mantissa bits
 for that and shifts instead.
+
+A nibble with nothing around it is an FP16 subnormal number already, exact and at full speed in mma:
+with dequant = "subnormal" only the mask is left, and the sums of a group take in the power of two
+and the zero point.
 """
 
 from __future__ import annotations
@@ -18,9 +22,23 @@ from ptxgen.ptx.instruction import Instruction
 FP16_LOW, FP16_HIGH, BF16_MAGIC = 0x64006400, 0x54005400, 0x43004300
 
 
+SUBNORMAL_FUNCTION = """\
+// Eight nibbles of `word` to the A fragment of mma.m16n8k16, as FP16 subnormals, bit-exact: q * 2^-24
+// of feature g, and q * 2^-20 of feature g + 8.
+__device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word) {
+  a[0] = word & 0x000f000f;
+  a[1] = word & 0x00f000f0;
+  word >>= 8;
+  a[2] = word & 0x000f000f;
+  a[3] = word & 0x00f000f0;
+}"""
+
+
 class _Config(Protocol):
     @property
     def scale_on(self) -> str: ...
+    @property
+    def dequant(self) -> str: ...
 
 
 class Dequantized(Protocol):
@@ -35,6 +53,8 @@ class Dequantized(Protocol):
 def instructions(shape: Dequantized, arch: ArchSpec) -> list[Instruction]:
     """The PTX that the texts of this module call."""
     dtype = shape.problem.dtype
+    if shape.config.dequant == "subnormal":
+        return []
     if dtype == "fp16":
         picks = [
             packed16.and_or_const(0x000F000F, FP16_LOW, "pick_low"),
@@ -54,6 +74,8 @@ def instructions(shape: Dequantized, arch: ArchSpec) -> list[Instruction]:
 
 def device_function(shape: Dequantized) -> str:
     """Device function dequantize(a, word, zero_0, zero_8): features g and g + 8 have their own zeros."""
+    if shape.config.dequant == "subnormal":
+        return SUBNORMAL_FUNCTION
     if shape.problem.dtype == "fp16":
         body = """\
   a[0] = sub2(pick_low(word), zero_0);

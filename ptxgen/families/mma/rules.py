@@ -59,6 +59,19 @@ def _split_violations(shape: Shape) -> Iterator[str]:
         yield f"{shape.x_chunks} activation chunks do not share out over {shape.x_threads} threads"
     if problem.whole_k and config.scale_on != "accumulators":
         yield "a scale of the whole K is applied once, to the accumulators"
+    if shape.subnormal:
+        yield from _subnormal_violations(shape)
+
+
+def _subnormal_violations(shape: Shape) -> Iterator[str]:
+    """A raw nibble's power of two and zero point go into an FP32 sum of each group."""
+    if shape.problem.dtype != "fp16":
+        yield (
+            f"dequant = subnormal needs fp16: times an activation, a {shape.problem.dtype} subnormal "
+            f"would fall below what FP32 holds"
+        )
+    if shape.problem.whole_k or shape.config.scale_on != "accumulators":
+        yield "dequant = subnormal needs groups whose scales are applied to the accumulators"
 
 
 def cluster_violations(config: TiledConfig, arch: ArchSpec) -> Iterator[str]:

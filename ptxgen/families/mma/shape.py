@@ -50,6 +50,8 @@ class TiledConfig(Protocol):
     def trigger(self) -> str: ...
     @property
     def cluster(self) -> bool: ...
+    @property
+    def dequant(self) -> str: ...
     def key(self) -> str:
         """Readable unique key."""
         ...
@@ -114,7 +116,13 @@ class Shape:
         """FP32 accumulator registers of a thread, the second set of scale_on="accumulators" included."""
         partial = self.config.scale_on == "accumulators" and not self.problem.whole_k
         sets = 1 + self.chains if partial else 1
-        return 4 * self.row_blocks * self.token_tiles * sets
+        token_sums = 4 * self.token_tiles if self.subnormal else 0
+        return 4 * self.row_blocks * self.token_tiles * sets + token_sums
+
+    @property
+    def subnormal(self) -> bool:
+        """Weights enter mma as raw nibbles; see MmaConfig.dequant."""
+        return self.config.dequant == "subnormal"
 
     @property
     def row_block_text(self) -> str:

@@ -20,6 +20,9 @@ MIN_WARPS, MAX_WARPS = 4, 16
 CLUSTER_MIN_M = 5
 """Below, a cluster that splits K gained nothing on an H200 (2026-11-29)."""
 
+SUBNORMAL_MAX_M = 8
+"""Above, raw nibbles gained nothing: two n8 tiles want two more mma a k16 step (2026-11-30)."""
+
 DECODE_MAX_M = 16
 SKINNY_MAX_M = 64
 
@@ -33,7 +36,7 @@ DECODE: dict[str, tuple[Scalar, ...]] = {
     "split_k": (1, 2, 4),
     "scale_on": ("accumulators",),
     "weights_first": (False, True),
-    "min_ctas": (1, 2, 3),
+    "min_ctas": (1, 2),
     "trigger": ("start", "waited"),
 }
 SKINNY: dict[str, tuple[Scalar, ...]] = {
@@ -88,7 +91,9 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[MmaConfig]:
     if problem.whole_k:
         regime = {**regime, "scale_on": ("accumulators",)}
     clusters = (False, True) if arch.has_clusters and m >= CLUSTER_MIN_M else (False,)
-    regime = {**regime, "cluster": clusters}
+    raw = problem.dtype == "fp16" and not problem.whole_k and m <= SUBNORMAL_MAX_M
+    dequant = ("magic", "subnormal") if raw else ("magic",)
+    regime = {**regime, "cluster": clusters, "dequant": dequant}
     names = tuple(regime)
     for block_m in block_m_choices(m):
         for values in product(*regime.values()):
@@ -120,6 +125,7 @@ def _from_regime(block_m: int, choice: dict[str, Any]) -> MmaConfig | None:
         min_ctas=choice["min_ctas"],
         trigger=choice["trigger"],
         cluster=choice["cluster"],
+        dequant=choice["dequant"],
     )
 
 

@@ -73,6 +73,10 @@ class WgmmaConfig(KernelConfig):
         return 1
 
     @property
+    def dequant(self) -> str:
+        return "magic"
+
+    @property
     def scale_on(self) -> str:
         return "weights"
 

@@ -62,5 +62,9 @@ class WgmmaTmaConfig(KernelConfig):
     # What the dequantization shared with the mma family asks of a config.
 
     @property
+    def dequant(self) -> str:
+        return "magic"
+
+    @property
     def scale_on(self) -> str:
         return "weights"

@@ -61,6 +61,7 @@ class Kind:
 
 KINDS = (
     Kind("mma decode", TAILS, MMA, 5),
+    Kind("mma decode, subnormal nibbles", WIDE, replace(MMA, dequant="subnormal"), 5),
     Kind("mma split K, workspace", TAILS, replace(MMA, block_k=128, warps_k=1, split_k=3), 13),
     Kind("mma split K, cluster", TAILS, replace(MMA, split_k=2, cluster=True), 13),
     Kind(

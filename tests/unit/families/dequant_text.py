@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ STATEMENT = re.compile(
     r"a\[(\d)\] = sub2\((pick_\w+)\(word(?: >> (\d+))?\), (zero_[08])\);|word >>= (\d+);"
 )
 LOP3 = re.compile(r"lop3\.b32 %0, %1, (0x[0-9a-f]+), (0x[0-9a-f]+), 0xea;")
+SUBNORMAL = re.compile(r"a\[(\d)\] = word & (0x[0-9a-f]+);|word >>= (\d+);")
 ZERO_WORD = re.compile(r"(0x[0-9a-f]+) \+ \(zeros (?:& (15)|>> (4))\) \* (0x[0-9a-f]+)")
 
 
@@ -89,3 +91,16 @@ class EmittedDequantize:
             )
             registers[int(index)] = tuple(rounded(a - b, self.dtype) for a, b in pairs)  # type: ignore[assignment]
         return [registers[index] for index in range(4)]
+
+
+def emitted_subnormals(word: int) -> list[tuple[float, float]]:
+    """The four registers that dequantize() makes of a word with dequant = "subnormal"."""
+    config = replace(CONFIG, dequant="subnormal")
+    body = dequant.device_function(Shape(Problem(64, 128), config)).split("{", 1)[1]
+    registers = {}
+    for index, mask, shift in SUBNORMAL.findall(body):
+        if shift:
+            word >>= int(shift)
+        else:
+            registers[int(index)] = halves(word & int(mask, 16), "fp16")
+    return [registers[index] for index in range(4)]

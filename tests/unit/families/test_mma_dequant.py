@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from dequant_text import EmittedDequantize
+from dequant_text import EmittedDequantize, emitted_subnormals
 
 from ptxgen.problem import Problem
 from ptxgen.weights.pack import pack
@@ -22,6 +22,19 @@ def test_every_nibble_and_zero_is_exact(dtype: str, zero: str) -> None:
     for q, z in itertools.product(range(16), zero_points):
         registers = emitted(q * 0x11111111, z * 0x11)
         assert registers == [(q - z, q - z)] * 4, (q, z)
+
+
+def test_every_nibble_is_a_subnormal_of_its_own_power_of_two() -> None:
+    """2^-24 of features g, 2^-20 of features g + 8, each nibble where the magic numbers put it."""
+    magic = EmittedDequantize("fp16", "int")
+    for place, q in itertools.product(range(8), range(16)):
+        word = q << (4 * place)
+        raw = emitted_subnormals(word)
+        scaled = [
+            tuple(v * 2.0 ** (20 if i % 2 else 24) for v in pair) for i, pair in enumerate(raw)
+        ]
+        assert scaled == magic(word, 0), (place, q)
+        assert sum(map(sum, scaled)) == q
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])

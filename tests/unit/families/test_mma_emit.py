@@ -40,6 +40,11 @@ CASES = {
         replace(CONFIG, block_n=32, warp_n=32, block_k=512, warps_k=4, split_k=4, cluster=True),
         "sm_90a",
     ),
+    "mma_subnormal_fp16_int_sm90a": (
+        Problem(4096, 4096, 128, "fp16", "int"),
+        replace(CONFIG, block_k=1024, warps_k=8, weights_first=True, dequant="subnormal"),
+        "sm_90a",
+    ),
     "mma_whole_k_fp16_int_sm89": (
         Problem(4096, 4096, 4096, "fp16", "int"),
         replace(CONFIG, block_m=2, warp_m=2, block_k=512, warps_k=2, num_stages=4),

@@ -34,12 +34,29 @@ def test_a_legal_config_has_no_violations() -> None:
         ({"block_m": 32, "warp_m": 8, "warp_n": 16}, "2 weight fragments do not share out"),
         ({"block_m": 128, "warp_m": 64, "warp_n": 64, "block_n": 64}, "accumulators a thread"),
         ({"block_n": 48, "warp_n": 16, "block_k": 512, "block_m": 64, "warp_m": 64}, "chunks"),
+        ({"dequant": "subnormal", "scale_on": "weights"}, "applied to the accumulators"),
         ({"scale_on": "both"}, "scale_on = both is not one of weights, accumulators"),
     ],
 )
 def test_reasons_name_value_and_limit(change: dict[str, object], reason: str) -> None:
     found = violations(PROBLEM, replace(CONFIG, **change), SM90)  # type: ignore[arg-type]
     assert any(reason in text for text in found), found
+
+
+def test_raw_nibbles_are_for_fp16_and_groups() -> None:
+    raw = replace(CONFIG, dequant="subnormal")
+    assert violations(PROBLEM, raw, SM80) == []
+    (reason,) = violations(replace(PROBLEM, dtype="bf16"), raw, SM90)
+    assert "dequant = subnormal needs fp16" in reason
+    (reason,) = violations(replace(PROBLEM, group_size=4096), raw, SM90)
+    assert "needs groups" in reason
+    for problem in (PROBLEM, replace(PROBLEM, dtype="bf16"), replace(PROBLEM, group_size=4096)):
+        for m in (1, 8, 16):
+            kinds = {
+                config.dequant for config in candidates(problem, SM90, m) if config.family == "mma"
+            }
+            wanted = {"magic", "subnormal"} if problem == PROBLEM and m <= 8 else {"magic"}
+            assert kinds == wanted
 
 
 def test_shared_memory_limit_depends_on_the_arch() -> None:

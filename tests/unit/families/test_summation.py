@@ -118,6 +118,7 @@ def test_what_an_output_does_not_see_is_not_in_the_key(change: dict[str, Any]) -
         {"warps_k": 2},
         {"split_k": 2},
         {"scale_on": "weights"},
+        {"dequant": "subnormal"},
         {"block_n": 16, "warp_n": 16},
     ],
     ids=",".join,

@@ -1,0 +1,422 @@
+// ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
+// problem: n4096-k4096-g128-fp16-int
+// config:  mma(block_m=8,warp_m=8,block_n=16,warp_n=16,block_k=1024,warps_k=8,num_stages=2,split_k=1,scale_on=accumulators,weights_first=True,min_ctas=1,trigger=start,dequant=subnormal)
+// target:  sm_90a; packed layout version 1
+//
+// Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
+// through a ring of 2 cp.async stages in shared memory.
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+enum : int { N = 4096 };  // output features
+enum : int { K = 4096 };  // inputs
+enum : int { BLOCK_M = 8 };  // tokens of the CTA's tile
+enum : int { BLOCK_N = 16 };  // output features of the CTA's tile
+enum : int { BLOCK_K = 1024 };  // inputs of a stage
+enum : int { WARP_M = 8 };  // tokens of a warp's tile
+enum : int { WARP_K = 128 };  // inputs of a stage that a warp consumes
+enum : int { WARPS_N = 1 };
+enum : int { WARPS_K = 8 };  // warps that split a stage along K
+enum : int { THREADS = 256 };
+enum : int { STAGES = 2 };  // slots of the ring
+enum : int { SPLIT_K = 1 };  // CTAs that split K
+enum : int { TOTAL_STAGES = 4 };  // stages of the whole K
+enum : int { ROW_BLOCKS = 1 };  // 16-feature row blocks of a warp's tile
+enum : int { TOKEN_TILES = 1 };  // n8 tiles of a warp's tile
+enum : int { CHAINS = 2 };  // independent sums of a group
+enum : int { K_BLOCKS = 32 };  // 128-input blocks of a strip
+enum : int { STAGE_BLOCKS = 8 };  // of them, in a stage
+enum : int { WARP_BLOCKS = 1 };  // of them, of a warp in a stage
+enum : int { WEIGHT_BYTES = 4096 };  // weights of a block; scales and zero points follow
+enum : int { BLOCK_BYTES = 4256 };  // of a block
+enum : int { FRAGMENTS = 2 };  // 512-byte fragments of a warp in a stage
+enum : int { X_OFFSET = 8576 };  // activations in a slot
+enum : int { STAGE_BYTES = 24960 };  // of a slot
+enum : int { GROUPS_PER_BLOCK = 1 };  // quantization groups of a block
+enum : int { GROUP_STEPS = 8 };  // k16 steps of a group
+enum : int { META_OFFSET = 8192 };  // scales and zero points in a slot
+enum : int { META_BYTES = 48 };  // of a warp's tile and block
+enum : int { META_SCALE_BYTES = 32 };  // of them scales
+enum : int { ROW_BLOCK_SCALE_BYTES = 32 };
+enum : int { ROW_BLOCK_ZERO_BYTES = 8 };
+enum : int { BLOCK_SCALE_BYTES = 128 };  // scales of a block
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
+__device__ __forceinline__ void cp_async_wait_0() {
+  asm volatile("cp.async.wait_group 0;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
+__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(row)
+      : "memory");
+}
+
+// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
+      :
+      : "r"(dst), "l"(src)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cvta
+__device__ __forceinline__ u32 shared_address(const void* p) {
+  u32 a;
+  asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }"
+      : "=r"(a)
+      : "l"(p));
+  return a;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(src)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_shared_u32(u32 src) {
+  u32 d;
+  asm volatile("ld.shared.b32 %0, [%1];"
+      : "=r"(d)
+      : "r"(src)
+      : "memory");
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_shared_u8(u32 src) {
+  u32 d;
+  asm volatile("ld.shared.u8 %0, [%1];"
+      : "=r"(d)
+      : "r"(src)
+      : "memory");
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
+  u32 d;
+  asm("cvt.rn.f16x2.f32 %0, %2, %1;"
+      : "=r"(d)
+      : "f"(lo), "f"(hi));
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: st
+__device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
+      :
+      : "l"(dst), "r"(a), "r"(b)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(lo), "=f"(hi)
+      : "r"(value));
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;"
+      :
+      :
+      : "memory");
+}
+
+// Eight nibbles of `word` to the A fragment of mma.m16n8k16, as FP16 subnormals, bit-exact: q * 2^-24
+// of feature g, and q * 2^-20 of feature g + 8.
+__device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word) {
+  a[0] = word & 0x000f000f;
+  a[1] = word & 0x00f000f0;
+  word >>= 8;
+  a[2] = word & 0x000f000f;
+  a[3] = word & 0x00f000f0;
+}
+
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
+              const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
+              int m, long long ldx, long long ldy) {
+  extern __shared__ __align__(1024) u8 smem[];
+  const u8* x = (const u8*)x_arg;
+  const u8* packed = (const u8*)packed_arg;
+
+  u8* y = (u8*)y_arg;
+
+  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+  const int warp_k = warp % WARPS_K, warp_n = warp / WARPS_K % WARPS_N, warp_m = warp / (WARPS_K * WARPS_N);
+  const int m_tile = blockIdx.x, n_tile = blockIdx.y;
+  const int m_first = m_tile * BLOCK_M;
+  const u32 smem_base = shared_address(smem);
+  launch_dependents();
+
+  // ---- this thread's part of every stage -------------------------------------------------------
+  const int first_stage = (int)((long long)TOTAL_STAGES * blockIdx.z / SPLIT_K);
+  const int last_stage = (int)((long long)TOTAL_STAGES * (blockIdx.z + 1) / SPLIT_K);
+  const int num_stages = last_stage - first_stage;
+
+  // Weights stream straight in fragment order: a warp copies what it will consume, 512 bytes a time.
+  const u8* weights = packed + (u64)(first_stage * STAGE_BLOCKS + warp_k * WARP_BLOCKS) * BLOCK_BYTES;
+  u64 row_block_offset[ROW_BLOCKS];
+#pragma unroll
+  for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+    const int row_block = n_tile * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
+    row_block_offset[rb] = (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + (row_block % 4) * 1024;
+  }
+  const u32 warp_slot = warp_n * WARPS_K + warp_k;
+  const u32 weights_smem = smem_base + warp_slot * (FRAGMENTS * 512) + lane * 16;
+  const u32 meta_smem = smem_base + META_OFFSET + warp_slot * (META_BYTES * WARP_BLOCKS);
+
+  // Activations: rows of BLOCK_K inputs as slabs of 64, each row of a slab 128 bytes, swizzled.
+  constexpr int X_CHUNKS = WARP_K / 8;                  // 16-byte chunks of a row
+  const int x_row = lane / X_CHUNKS, x_chunk = lane % X_CHUNKS;
+  const int x_k = warp_k * WARP_K + x_chunk * 8;                 // first input of this thread's chunk
+  const u8* x_source = x + 2 * ((u64)(m_first + x_row) * ldx + first_stage * BLOCK_K + x_k);
+  const u32 x_slab = smem_base + X_OFFSET + (x_k / 64) * (BLOCK_M * 128);
+
+
+  // ---- this lane's fragments ------------------------------------------------------------
+  const int token_row = warp_m * WARP_M + lane % 8;
+  const u32 x_smem = smem_base + X_OFFSET + warp_k * (WARP_K / 64) * (BLOCK_M * 128) + token_row * 128;
+  // ldmatrix.x4 takes the chunks 4 i .. 4 i + 3 of a row, swizzled by the row
+  const u32 x_chunk_of[2] = {((lane / 8) ^ (token_row % 8)) * 16, ((4 + lane / 8) ^ (token_row % 8)) * 16};
+  const u32 scale_smem = meta_smem + lane / 4 * 4;
+  const u32 zero_smem = meta_smem + META_SCALE_BYTES + lane / 4;
+
+  auto load_weights = [&](int stage, u32 slot) {
+    const u8* source = weights + (u64)stage * (STAGE_BLOCKS * BLOCK_BYTES);
+#pragma unroll
+    for (int kb = 0; kb < WARP_BLOCKS; ++kb) {
+#pragma unroll
+      for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int fragment = (kb * ROW_BLOCKS + rb) * 2 + half;
+          const u8* from = source + row_block_offset[rb] + kb * BLOCK_BYTES + half * 512 + lane * 16;
+          cp_async_16(weights_smem + slot + fragment * 512, from);
+        }
+      }
+      {
+        const u8* block = source + kb * BLOCK_BYTES;
+        const u32 meta = meta_smem + slot + kb * META_BYTES;
+#pragma unroll
+        for (int first = 0; first < ROW_BLOCKS * (ROW_BLOCK_SCALE_BYTES / 16); first += 32) {
+          const int c = first + lane;
+          if (c < ROW_BLOCKS * (ROW_BLOCK_SCALE_BYTES / 16)) {
+            const int rb = c / (ROW_BLOCK_SCALE_BYTES / 16), row_block = n_tile * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
+            const u8* from = block + (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + WEIGHT_BYTES
+                + (row_block % 4) * ROW_BLOCK_SCALE_BYTES + c % (ROW_BLOCK_SCALE_BYTES / 16) * 16;
+            cp_async_16(meta + c * 16, from);
+          }
+        }
+#pragma unroll
+        for (int first = 0; first < ROW_BLOCKS * (ROW_BLOCK_ZERO_BYTES / 8); first += 32) {
+          const int c = first + lane;
+          if (c < ROW_BLOCKS * (ROW_BLOCK_ZERO_BYTES / 8)) {
+            const int rb = c / (ROW_BLOCK_ZERO_BYTES / 8), row_block = n_tile * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb);
+            const u8* from = block + (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + WEIGHT_BYTES + BLOCK_SCALE_BYTES
+                + (row_block % 4) * ROW_BLOCK_ZERO_BYTES + c % (ROW_BLOCK_ZERO_BYTES / 8) * 8;
+            cp_async_8_zfill(meta + META_SCALE_BYTES + c * 8, from, 8);
+          }
+        }
+      }
+    }
+  };
+
+  auto load_x = [&](int stage, u32 slot) {
+    const u8* source = x_source + (u64)stage * (BLOCK_K * 2);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = x_row + i * 2;
+      const u32 to = x_slab + slot + row * 128 + ((x_chunk % 8) ^ (row % 8)) * 16;
+      cp_async_16_zfill(to, source + (u64)(i * 2) * ldx * 2, m_first + row < m ? 16 : 0);
+    }
+  };
+
+  float acc[ROW_BLOCKS][TOKEN_TILES][4] = {};
+
+  auto consume = [&](u32 slot) {
+#pragma unroll
+    for (int kb = 0; kb < WARP_BLOCKS; ++kb) {
+      float part[CHAINS][ROW_BLOCKS][TOKEN_TILES][4];
+      float x_sums[TOKEN_TILES][4];  // of a group's activations: mma with a weight of one
+      const u32 ones[4] = {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00};
+      u32 scales[ROW_BLOCKS];
+      float zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];
+      u32 words[ROW_BLOCKS][4];
+      u32 b[TOKEN_TILES][8];
+#pragma unroll
+      for (int step = 0; step < 8; ++step) {
+        if (step % GROUP_STEPS == 0) {  // a new group
+#pragma unroll
+          for (int i = 0; i < 4 * TOKEN_TILES; ++i) x_sums[i / 4][i % 4] = 0.0f;
+#pragma unroll
+          for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+            const int group = rb * GROUPS_PER_BLOCK + step / GROUP_STEPS;
+            scales[rb] = ld_shared_u32(scale_smem + slot + kb * META_BYTES + group * 32);
+            const u32 zeros = ld_shared_u8(zero_smem + slot + kb * META_BYTES + group * 8);
+            zero_0[rb] = (float)(zeros & 15);
+            zero_8[rb] = (float)(zeros >> 4);
+#pragma unroll
+            for (int t = 0; t < TOKEN_TILES; ++t)
+#pragma unroll
+              for (int i = 0; i < 4 * CHAINS; ++i) part[i / 4][rb][t][i % 4] = 0.0f;
+          }
+        }
+        if (step % 4 == 0) {  // 64 inputs of weights: one 16-byte load a row block
+#pragma unroll
+          for (int rb = 0; rb < ROW_BLOCKS; ++rb)
+            ld_shared_v4(words[rb], weights_smem + slot + ((kb * ROW_BLOCKS + rb) * 2 + step / 4) * 512);
+        }
+        if (step % 2 == 0)  // 32 inputs of the n8 tile's activations
+          ldmatrix_x4(b[0] + step % 4 * 2, x_smem + slot + (kb * 2 + step / 4) * (BLOCK_M * 128) + x_chunk_of[step % 4 / 2]);
+#pragma unroll
+        for (int t = 0; t < TOKEN_TILES; ++t)
+          mma_m16n8k16(x_sums[t], ones, b[t][step % 4 * 2], b[t][step % 4 * 2 + 1]);
+#pragma unroll
+        for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+          u32 a[4];
+          dequantize(a, words[rb][step % 4]);
+#pragma unroll
+          for (int t = 0; t < TOKEN_TILES; ++t)
+            mma_m16n8k16(part[step % CHAINS][rb][t], a, b[t][step % 4 * 2], b[t][step % 4 * 2 + 1]);
+        }
+        if ((step + 1) % GROUP_STEPS == 0) {  // take off the zero points and scale the group's sums, once, in FP32
+#pragma unroll
+          for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+            float scale_0, scale_8;
+            unpack_to_float(scale_0, scale_8, scales[rb]);
+#pragma unroll
+            for (int t = 0; t < TOKEN_TILES; ++t)
+#pragma unroll
+              for (int i = 0; i < 4; ++i) {
+                float sum = part[0][rb][t][i];
+#pragma unroll
+                for (int chain = 1; chain < CHAINS; ++chain) sum += part[chain][rb][t][i];
+                acc[rb][t][i] += (i < 2 ? scale_0 : scale_8) * ((i < 2 ? 16777216.0f : 1048576.0f) * sum - (i < 2 ? zero_0[rb] : zero_8[rb]) * x_sums[t][i % 2]);
+              }
+          }
+        }
+      }
+    }
+  };
+
+  // ---- prologue: fill all slots but one ----------------------------------------------------------
+#pragma unroll
+  for (int stage = 0; stage < STAGES - 1; ++stage) {
+    if (stage < num_stages) load_weights(stage, stage * STAGE_BYTES);
+  }
+  wait_for_previous();  // x, y and the workspace belong to the previous kernel until here
+#pragma unroll
+  for (int stage = 0; stage < STAGES - 1; ++stage) {
+    if (stage < num_stages) load_x(stage, stage * STAGE_BYTES);
+    cp_async_commit();
+  }
+
+  // ---- main loop: one slot is consumed while the others are in flight ----------------------------
+  u32 slot = 0, free_slot = (STAGES - 1) * STAGE_BYTES;
+  for (int stage = 0; stage < num_stages; ++stage) {
+    cp_async_wait_0();
+    __syncwarp();  // everybody's copies have landed, and the slot before this one is consumed
+    if (stage + STAGES - 1 < num_stages) {
+      load_weights(stage + STAGES - 1, free_slot);
+      load_x(stage + STAGES - 1, free_slot);
+    }
+    cp_async_commit();
+    consume(slot);
+    free_slot = slot;
+    slot = slot == (STAGES - 1) * STAGE_BYTES ? 0 : slot + STAGE_BYTES;
+  }
+
+  
+  // ---- fragments to shared memory, one FP32 tile for each warp along K ---------------------------
+  __syncthreads();  // the ring is done with: its memory serves the reduction
+  float* tile = (float*)smem;
+  constexpr int TILE_ROW = BLOCK_N + 4;
+#pragma unroll
+  for (int rb = 0; rb < ROW_BLOCKS; ++rb)
+#pragma unroll
+    for (int t = 0; t < TOKEN_TILES; ++t)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int token = warp_m * WARP_M + t * 8 + lane % 4 * 2 + i % 2;
+        const int feature = (warp_n * ROW_BLOCKS + rb) * 16 + lane / 4 + i / 2 * 8;
+        tile[(warp_k * BLOCK_M + token) * TILE_ROW + feature] = acc[rb][t][i];
+      }
+  __syncthreads();
+
+  auto sum_over_warps = [&](int token, int feature) {
+    float4 sum = *(const float4*)&tile[token * TILE_ROW + feature];
+#pragma unroll
+    for (int w = 1; w < WARPS_K; ++w) {
+      const float4 v = *(const float4*)&tile[(w * BLOCK_M + token) * TILE_ROW + feature];
+      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    }
+    return sum;
+  };
+
+  auto store = [&](int token, int feature, float4 v) {
+    const int n = n_tile * BLOCK_N + feature;
+    if (n >= N) return;
+    st_global_v2(y + 2 * ((u64)(m_first + token) * ldy + n),
+                 pack_from_float(v.x, v.y), pack_from_float(v.z, v.w));
+  };
+
+  for (int i = tid; i < BLOCK_M * BLOCK_N / 4; i += THREADS) {
+    const int token = i / (BLOCK_N / 4), feature = i % (BLOCK_N / 4) * 4;
+    if (m_first + token < m) store(token, feature, sum_over_warps(token, feature));
+  }
+}
