@@ -15,24 +15,32 @@ class Budget:
     Attributes:
         trials: candidates that reach the GPU; duplicates and failed compiles do not count.
         seconds: wall seconds.
+        patience: candidates in a row that may bring nothing: at least one of them must be faster
+            than the best before by LEAST_GAIN.
     """
 
     trials: int | None = None
     seconds: float | None = None
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         if self.trials is not None and self.trials < 1:
             raise ConfigError(f"a budget of {self.trials} trials measures nothing; give 1 or more.")
         if self.seconds is not None and not 0 < self.seconds < float("inf"):
             raise ConfigError(f"a budget of {self.seconds} seconds is no time; give more than 0.")
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(f"a patience of {self.patience} trials is none; give 1 or more.")
 
+
+LEAST_GAIN = 0.005
+"""Share of the time by which a candidate must be faster to count: less is within the noise."""
 
 PRESETS: dict[str, Budget] = {
     "quick": Budget(trials=120, seconds=3.9),
-    "full": Budget(trials=2000, seconds=900.0),
+    "full": Budget(trials=2000, seconds=900.0, patience=300),
 }
 """quick, with its finals of about 1.5 s, takes 90 s for one layer of 14 buckets on an H200 whose
-host has 16 cores; full looks at a few thousand configs."""
+host has 16 cores; full looks at up to 2,000 configs, until 300 in a row bring nothing."""
 
 PREDICTED: dict[str, Budget] = {**PRESETS, "quick": Budget(trials=120, seconds=45.0)}
 """Without a GPU the seconds go into compiling, on whatever cores a laptop has."""
@@ -70,6 +78,19 @@ class Meter:
         self._budget = budget
         self._begin = time.monotonic()
         self.trials = 0
+        self._best_us: float | None = None
+        self._last_gain = 0  # the trial that brought it
+
+    def note_best(self, best_us: float | None) -> None:
+        """Told after every trial, with the best time so far; None where there is none."""
+        known = self._best_us
+        if best_us is not None and (known is None or best_us < known * (1 - LEAST_GAIN)):
+            self._best_us, self._last_gain = best_us, self.trials
+
+    def out_of_patience(self) -> bool:
+        """Whether the last candidates brought nothing."""
+        patience = self._budget.patience
+        return patience is not None and self.trials - self._last_gain >= patience
 
     @property
     def seconds(self) -> float:
@@ -84,4 +105,4 @@ class Meter:
         budget = self._budget
         if budget.trials is not None and self.trials + pending >= budget.trials:
             return True
-        return self.out_of_time()
+        return self.out_of_patience() or self.out_of_time()

@@ -135,6 +135,7 @@ class TaskSearch:
             if earlier.outcome.status not in UNRUN:
                 self._meter.trials += 1  # the budget's trials include those of earlier runs
             self._note(earlier.config, earlier.source_digest, earlier.outcome, earlier.trial_id)
+            self._meter.note_best(self.best_us)
             self._sampler.remember(earlier.config, earlier.outcome)
         return known
 
@@ -224,6 +225,7 @@ class TaskSearch:
         self.new_trials += 1
         outcome = outcome if outcome.resources else replace(outcome, resources=compiled.resources)
         self._note(config, digest, outcome, trial_id)
+        self._meter.note_best(self.best_us)
         self._tell(attempt.suggestion, outcome)
 
     def _request(self, candidate: Candidate) -> EvaluateRequest:

@@ -141,6 +141,22 @@ def test_a_budget_of_nothing_is_refused(limits: dict) -> None:  # type: ignore[t
         Budget(**limits)
 
 
+def test_no_patience_is_refused() -> None:
+    with pytest.raises(ConfigError, match="patience of 0 trials"):
+        Budget(patience=0)
+
+
+def test_patience_ends_with_so_many_trials_in_a_row_without_gain() -> None:
+    meter = Meter(Budget(patience=3))
+    ended = []
+    # None: not one worked yet; 9.97 is within the noise of 10.0, and 9.94 is not.
+    for best_us in (None, 10.0, 10.0, 9.97, 9.94, 9.94, 9.94, 9.94):
+        meter.trials += 1
+        meter.note_best(best_us)
+        ended.append(meter.exhausted())
+    assert ended == [False] * 7 + [True]
+
+
 def test_the_meter_counts_pending_ones_and_seconds() -> None:
     meter = Meter(Budget(trials=3))
     meter.trials = 1

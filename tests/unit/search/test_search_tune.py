@@ -344,6 +344,19 @@ def test_the_next_task_is_prepared_during_the_finals(store: Store, make_job: Mak
     assert seen == ["space 8", *itertools.chain(*prepared), "FinalsStarted", "TaskEnded"]
 
 
+def test_a_search_out_of_patience_ends_and_does_not_begin_again(
+    store: Store, make_job: MakeJob, evaluated: Callable[[], list[str]]
+) -> None:
+    """In a space of hundreds, 12 in a row that bring nothing end it; the same job is then done."""
+    job = make_job(families=families(LARGE), sampler="random", budget=Budget(patience=12))
+    (task,) = tune(job, store).tasks
+    assert task.config is not None
+    count = len(screened(evaluated()))
+    assert 12 < count < len(list(families(LARGE)["mma"].candidates(PROBLEM, ARCH, 8)))
+    tune(job, store)
+    assert len(screened(evaluated())) == count
+
+
 def test_out_of_time_what_waits_compiled_is_given_up(
     store: Store, make_job: MakeJob, evaluated: Callable[[], list[str]]
 ) -> None:
