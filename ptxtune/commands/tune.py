@@ -42,7 +42,8 @@ INTERRUPTED = 130
     type=click.Choice(tuple(PRESETS)),
     default="quick",
     show_default=True,
-    help="quick: about 6 s a layer, M and protocol on a GPU; full: until 300 candidates in a row bring nothing, some 30 s, and 15 minutes at most.",
+    help="quick: about 6 s a layer, M and protocol on a GPU; full: until 300 candidates in a row "
+    "bring nothing, some 30 s, and 15 minutes at most.",
 )
 @click.option("--trials", type=int, help="Measure this many configs instead of a preset.")
 @click.option("--seconds", type=float, help="Search this long instead of a preset.")

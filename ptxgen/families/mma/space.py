@@ -43,14 +43,14 @@ SKINNY: dict[str, tuple[Scalar, ...]] = {
     "warps_m": (1, 2),
     "warps_n": (1, 2, 4, 8),
     "warp_n": (16, 32, 64),
-    "warps_k": (1, 2, 4),
+    "warps_k": (1, 2, 4, 8),
     "warp_k": (128,),
     "num_stages": (2, 3, 4),
     "split_k": (1, 2, 4),
     "scale_on": ("accumulators", "weights"),
     "weights_first": (True,),
     "min_ctas": (1, 2),
-    "trigger": ("start",),
+    "trigger": ("start", "waited"),
 }
 WIDE: dict[str, tuple[Scalar, ...]] = {
     "warps_m": (1, 2),
