@@ -72,15 +72,16 @@ def choose(
             stale=soft_reasons(winner, toolchain, protocol),
             message=_message(level, winner, question, refused),
         )
+    config = (
+        invariant_default(problem, arch, max(m, 1))
+        if batch_invariant
+        else default_config(problem, arch, max(m, 1), num_sms)
+    )
     return Answer(
         level=Level.DEFAULT,
         problem=problem,
         m=m,
-        config=(
-            invariant_default(problem, arch, max(m, 1))
-            if batch_invariant
-            else default_config(problem, arch, max(m, 1), num_sms)
-        ),
+        config=config.chained() if protocol is Protocol.CHAINED else config,
         winner=None,
         predicted=False,
         message=_with_refused(

@@ -56,6 +56,10 @@ class KernelConfig:
         """The config that stands for this one where launches are not chained; itself as a rule."""
         return self
 
+    def chained(self) -> Self:
+        """This config made ready for chained launches, for a default; itself as a rule."""
+        return self
+
     def key(self) -> str:
         """Readable unique key, such as mma(block_m=8,block_n=64,...)."""
         named = ((item.name, getattr(self, item.name), item.default) for item in fields(self))

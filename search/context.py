@@ -75,7 +75,14 @@ class RunContext:
 
     def default_config(self, task: Task) -> KernelConfig:
         """The built-in default."""
-        return default_config(task.problem, self.arch, task.m, self.device.num_sms, self.families)
+        return default_config(
+            task.problem,
+            self.arch,
+            task.m,
+            self.device.num_sms,
+            self.families,
+            chained=task.chained,
+        )
 
     def kills(self, source_digest: str) -> int:
         """How often this source killed or hung a worker on this device model and driver."""

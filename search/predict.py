@@ -153,7 +153,9 @@ def _predict_task(shared: _Prediction, task: Task, index: int) -> TaskEnded:
     gpu, families = shared.gpu, shared.job.kernel_families()
     floor = floor_us(task.problem, task.m, gpu.read_gbps, gpu.tensor_tflops)
     space = Space(task.problem, shared.arch, task.m, families, chained=task.chained)
-    default = default_config(task.problem, shared.arch, task.m, gpu.num_sms, families)
+    default = default_config(
+        task.problem, shared.arch, task.m, gpu.num_sms, families, chained=task.chained
+    )
     space.add(default)
     budget = shared.job.budget
     shared.on_event(TaskStarted(task, index, len(space), 0, floor, budget))

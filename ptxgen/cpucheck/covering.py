@@ -22,6 +22,7 @@ get the text of sm_80."""
 HARD_CONFIGS: tuple[KernelConfig, ...] = (
     MmaConfig(96, 8, 48, 48, 256, 1, 2, 1, "weights", False, 1),
     MmaConfig(128, 8, 64, 64, 256, 1, 2, 1, "weights", False, 1),
+    MmaConfig(24, 24, 16, 16, 2048, 16, 2, 1, "accumulators", False, 1),
 )
 """Legal configs with pairs that few changes of other configs do not lead to (a test enumerates)."""
 
@@ -50,7 +51,12 @@ def covering_set(
     """
     found = family_named(family)
     factors = factors_of(found, archs)
-    hard = [_row_of(config, factors) for config in HARD_CONFIGS if config.family == family]
+    hard = [
+        _row_of(config, factors, group)
+        for config in HARD_CONFIGS
+        if config.family == family
+        for group in reduced.GROUPS  # of 32 inputs, scales may take too much shared memory
+    ]
     search = PairSearch(factors, lambda row: _reasons(found, row), seed, hard)
     cases = (case_of(found, row) for row in search.rows())
     return tuple(case for case in cases if isinstance(case, Case))
@@ -69,10 +75,12 @@ def case_of(family: Family, row: tuple[Any, ...]) -> Case | list[str]:
     return reduced_case(config, _arch(arch), Kinds(**dict(zip(KIND_FACTORS, kinds, strict=True))))
 
 
-def _row_of(config: KernelConfig, factors: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-    """A config with the first kind of everything else."""
+def _row_of(config: KernelConfig, factors: Sequence[Sequence[Any]], group: int) -> tuple[Any, ...]:
+    """A config with groups of that size and the first kind of everything else."""
     knobs = [getattr(config, name) for name in config.knob_names()]
-    return (*knobs, *(values[0] for values in factors[len(knobs) :]))
+    first = [values[0] for values in factors[len(knobs) :]]
+    first[list(KIND_FACTORS).index("group")] = group
+    return (*knobs, *first)
 
 
 def _arch(value: Any) -> ArchSpec:

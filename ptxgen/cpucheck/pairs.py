@@ -23,7 +23,7 @@ Row = tuple[int, ...]
 Pair = tuple[int, int, int, int]
 """(factor, value, another factor, value): factors and values by index, factors in order."""
 
-CANDIDATES = 6
+CANDIDATES = 8
 """Rows built for each row that is taken: the one that covers most goes in."""
 
 REPAIRS = 6

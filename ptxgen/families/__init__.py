@@ -60,6 +60,8 @@ def default_config(
     m: int,
     num_sms: int,
     families: Mapping[str, Family] = FAMILIES,
+    *,
+    chained: bool = False,
 ) -> KernelConfig:
     """A safe, decent config for a batch of m without any tuning.
 
@@ -69,7 +71,9 @@ def default_config(
         m: batch size.
         num_sms: multiprocessors of the GPU.
         families: to choose from; the first one where the usual one is not among them.
+        chained: for launches that depend on each other (programmatic dependent launch).
     """
     usual = "wgmma_tma" if arch.has_wgmma and m > MMA_DEFAULT_MAX_M else "mma"
     family = families.get(usual) or next(iter(families.values()))
-    return family.default_config(problem, arch, m, num_sms)
+    config = family.default_config(problem, arch, m, num_sms)
+    return config.chained() if chained else config

@@ -26,6 +26,7 @@ from db.records import PROTOCOL_VERSION, Answer, DeviceRecord, Level, Protocol, 
 from ptxgen.arch import ARCHS
 from ptxgen.errors import ProblemError
 from ptxgen.families import FAMILIES
+from ptxgen.families.mma import MMA
 from ptxgen.problem import M_BUCKETS, bucket_of
 from ptxgen.weights.layout import LAYOUT_VERSION
 
@@ -105,6 +106,16 @@ def test_every_combination_of_stored_buckets_gives_the_reference_answer():
             answer = ask(winners, m)
             stored = answer.winner.m if answer.winner else None
             assert (answer.level, stored, answer.predicted) == reference(kinds, m), (kinds, m)
+
+
+def test_the_default_of_a_chain_is_made_for_it():
+    """Weights first, and a successor that starts once it has waited; the sums stay the same ones."""
+    plain, chained = (
+        ask([], protocol=protocol, batch_invariant=True).config
+        for protocol in (Protocol.PLAIN, Protocol.CHAINED)
+    )
+    assert chained == plain.chained() != plain
+    assert MMA.summation_key(PROBLEM, chained) == MMA.summation_key(PROBLEM, plain)
 
 
 @given(st.sets(st.sampled_from(M_BUCKETS)), st.integers(0, 20000))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from dequant_text import CONFIG
 
-from ptxgen.arch import ARCHS
+from ptxgen.arch import ARCHS, ArchSpec
 from ptxgen.errors import ConfigError
 from ptxgen.families import candidates, config_from_dict, default_config, emit, violations
 from ptxgen.families.mma import MMA
@@ -184,3 +184,18 @@ def test_there_is_a_default_for_everything(n: int, k: int, arch: str) -> None:
         for m in (1, 2, 3, 8, 9, 16, 17, 33, 64, 65, 4096):
             config = default_config(problem, ARCHS[arch], m, 108)
             assert violations(problem, config, ARCHS[arch]) == []
+
+
+@pytest.mark.parametrize("arch", [SM90, SM80], ids=lambda arch: arch.name)
+@pytest.mark.parametrize("m", [1, 8, 16, 64, 256])
+def test_the_default_of_a_chain_loads_weights_first_and_lets_one_successor_in(
+    m: int, arch: ArchSpec
+) -> None:
+    plain = default_config(PROBLEM, arch, m, 132)
+    chained = default_config(PROBLEM, arch, m, 132, chained=True)
+    assert violations(PROBLEM, chained, arch) == []
+    if isinstance(chained, MmaConfig):
+        wanted = {**plain.to_dict(), "weights_first": True, "trigger": "waited"}
+        assert chained.to_dict() == wanted
+    else:
+        assert chained == plain

@@ -136,6 +136,7 @@ def test_an_older_gpu_runs_what_it_can() -> None:
     names = {kind.name for kind in kinds_for(arch_named("sm_80"))}
     assert names == {
         "mma decode",
+        "mma decode, subnormal nibbles",
         "mma split K, workspace",
         "mma, several warps in M and N",
     }
