@@ -106,6 +106,7 @@ class TuneJob:
             "buckets": list(self.buckets),
             "protocols": [protocol.value for protocol in self.protocols],
             "trials": self.budget.trials,
+            "patience": self.budget.patience,
             "seconds": self.budget.seconds,
             "sampler": self.sampler,
             "seed": self.seed,

@@ -109,7 +109,7 @@ def test_every_combination_of_stored_buckets_gives_the_reference_answer():
 
 
 def test_the_default_of_a_chain_is_made_for_it():
-    """Weights first, and a successor that starts once it has waited; the sums stay the same ones."""
+    """Weights first, and one successor at a time; the order of sums stays the same."""
     plain, chained = (
         ask([], protocol=protocol, batch_invariant=True).config
         for protocol in (Protocol.PLAIN, Protocol.CHAINED)
