@@ -14,7 +14,8 @@ def summation_key(problem: Problem, config: MmaConfig) -> str:
     A token is a column of mma, so what other tokens do does not reach it, and neither do tiles
     along M and N, stages, residency or triggers. What does: which warp and which CTA adds which
     packed K blocks (split_k, warps_k, and how many a stage holds), whether scales act on weights or
-    on sums, where zero points are taken off, and how many sums of a group take turns. The last one depends on the warp's tile.
+    on sums, where zero points are taken off, and how many sums of a group take turns. The last one
+    depends on the warp's tile.
     """
     shape = Shape(problem, config)
     order = f"mma scale_on={config.scale_on} chains={shape.chains}"
