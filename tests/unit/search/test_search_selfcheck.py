@@ -77,9 +77,9 @@ def test_a_small_space_is_a_fixed_choice_with_the_default(
     make_job: Callable[..., TuneJob], count: int
 ) -> None:
     problem = Problem(4096, 4096)
-    job = make_job(problems=(problem,), buckets=(1, 64), families=FAMILIES)
+    job = make_job(problems=(problem,), buckets=(16, 64), families=FAMILIES)
     first, second = (small_families(job, ARCH, count) for _ in range(2))
-    for m in (1, 64):
+    for m in (16, 64):
         offered = keys(first, problem, m)
         assert offered == keys(second, problem, m)
         everything = set(keys(FAMILIES, problem, m))  # launches of the job are plain
