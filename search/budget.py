@@ -81,11 +81,10 @@ class Meter:
         self._best_us: float | None = None
         self._last_gain = 0  # the trial that brought it
 
-    def note_best(self, best_us: float | None) -> None:
-        """Told after every trial, with the best time so far; None where there is none."""
-        known = self._best_us
-        if best_us is not None and (known is None or best_us < known * (1 - LEAST_GAIN)):
-            self._best_us, self._last_gain = best_us, self.trials
+    def note_time(self, time_us: float) -> None:
+        """Told the time of every trial that ended well, once it is counted."""
+        if self._best_us is None or time_us < self._best_us * (1 - LEAST_GAIN):
+            self._best_us, self._last_gain = time_us, self.trials
 
     def out_of_patience(self) -> bool:
         """Whether the last candidates brought nothing."""

@@ -135,7 +135,6 @@ class TaskSearch:
             if earlier.outcome.status not in UNRUN:
                 self._meter.trials += 1  # the budget's trials include those of earlier runs
             self._note(earlier.config, earlier.source_digest, earlier.outcome, earlier.trial_id)
-            self._meter.note_best(self.best_us)
             self._sampler.remember(earlier.config, earlier.outcome)
         return known
 
@@ -225,7 +224,6 @@ class TaskSearch:
         self.new_trials += 1
         outcome = outcome if outcome.resources else replace(outcome, resources=compiled.resources)
         self._note(config, digest, outcome, trial_id)
-        self._meter.note_best(self.best_us)
         self._tell(attempt.suggestion, outcome)
 
     def _request(self, candidate: Candidate) -> EvaluateRequest:
@@ -245,6 +243,7 @@ class TaskSearch:
         if outcome.status is Status.OK and outcome.time_us is not None:
             self._times[config.key()] = outcome.time_us
             self._trial_ids[config.key()] = trial_id
+            self._meter.note_time(outcome.time_us)
 
     def _tell(self, suggestion: Suggestion, outcome: Outcome) -> None:
         self._sampler.tell(suggestion, outcome)

@@ -162,17 +162,21 @@ class _Spaces:
         Raises:
             ConfigError: no config is legal.
         """
-        key = (task.problem.key(), task.m, task.chained)
+        key = self._key(task)
         self._made = {key: self._made.get(key) or self._new(task)}
         return self._made[key]
 
     def prepare(self, tasks: Iterable[Task]) -> None:
         """Makes spaces ahead. One without any legal config says so when it is asked for."""
         for task in tasks:
-            key = (task.problem.key(), task.m, task.chained)
+            key = self._key(task)
             if key not in self._made:
                 with suppress(ConfigError):
                     self._made[key] = self._new(task)
+
+    @staticmethod
+    def _key(task: Task) -> tuple[str, int, bool]:
+        return (task.problem.key(), task.m, task.chained)
 
     def _new(self, task: Task) -> Space:
         arch, families = self._context.arch, self._context.families

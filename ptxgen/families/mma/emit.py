@@ -8,7 +8,7 @@ from ptxgen.arch import ArchSpec
 from ptxgen.errors import ConfigError
 from ptxgen.families.kernel_text import TYPES, declared, heading
 from ptxgen.families.mma import compute, dequant, epilogue, loads
-from ptxgen.families.mma.config import MmaConfig
+from ptxgen.families.mma.config import KNOBS, MmaConfig
 from ptxgen.families.mma.rules import violations
 from ptxgen.families.mma.shape import Shape
 from ptxgen.problem import Problem
@@ -227,7 +227,7 @@ extern "C" __global__ void {cluster}__launch_bounds__(THREADS, {config.min_ctas}
 
 def trigger_calls(shape: Shape, arch: ArchSpec) -> dict[str, str]:
     """The call that lets the next kernel start, at the place that the config says."""
-    places = dict.fromkeys(("start", "waited", "drained", "end"), "")
+    places = {str(place): "" for place in KNOBS["trigger"]}
     if arch.has_pdl:
         places[shape.config.trigger] = "launch_dependents();"
     return places
