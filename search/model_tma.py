@@ -219,7 +219,7 @@ class _Work:
             latency_us=stages * SLOT_LATENCY_US / config.num_stages,
             issue_us=stage_us * _issue_cycles(shape.strips, config.warpgroups),
             tensor_us=stage_us * shape.strips * _block_tensor_cycles(config),
-            chain_us=stage_us * _chain_cycles(shape),
+            chain_us=stage_us * _chain_cycles(shape) / config.warpgroups_k,
         )
 
 

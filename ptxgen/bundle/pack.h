@@ -1,6 +1,6 @@
 /* Part 2: packing a quantized weight on the host, the same in every ptxtune bundle. */
 #ifndef PTXTUNE_PACK_VERSION
-#define PTXTUNE_PACK_VERSION 1
+#define PTXTUNE_PACK_VERSION 2
 
 /* The layout in words stands in manifest.json, packed_layout. */
 
@@ -17,8 +17,14 @@ static inline size_t ptxtune_num_blocks(const ptxtune_bundle *bundle) {
     return (size_t)((bundle->n + 63) / 64) * (size_t)((bundle->k + 127) / 128);
 }
 
+/* FP16 weights in groups have a table of row factors after the last block. */
+static inline int ptxtune_has_factors(const ptxtune_bundle *bundle) {
+    return !bundle->whole_k && !bundle->bf16;
+}
+
 static inline size_t ptxtune_packed_bytes(const ptxtune_bundle *bundle) {
-    size_t tables = bundle->whole_k ? 128 + (bundle->zeros ? 32 : 0) : 0;
+    size_t tables = bundle->whole_k ? 128 + (bundle->zeros ? 32 : 0)
+                                    : (ptxtune_has_factors(bundle) ? 128 : 0);
     return ptxtune_num_blocks(bundle) * ptxtune_block_bytes(bundle) +
            (size_t)((bundle->n + 63) / 64) * tables;
 }
@@ -74,6 +80,22 @@ static inline uint32_t ptxtune_pack_word(const ptxtune_bundle *bundle, const uin
     return word;
 }
 
+/* Row factors of 16 features, pairs (g, g + 8): what brings a row's largest scale to 2^-9..2^-8. */
+static inline void ptxtune_pack_factors(const ptxtune_bundle *bundle, const uint16_t *scales,
+                                        int row0, uint8_t *out) {
+    int groups = ptxtune_groups(bundle), i, group;
+    for (i = 0; i < 16; i++) {
+        int row = row0 + i;
+        uint16_t largest = 0, factor;
+        for (group = 0; row < bundle->n && group < groups; group++) {
+            uint16_t size = scales[(size_t)row * (size_t)groups + (size_t)group] & 0x7fff;
+            if (size > largest) largest = size;
+        }
+        factor = (uint16_t)((33 - (largest >> 10) < 30 ? 33 - (largest >> 10) : 30) << 10);
+        memcpy(out + 4 * (i % 8) + 2 * (i / 8), &factor, 2);
+    }
+}
+
 /*
  * Packs a quantized weight, w[n][k] = (codes[n][k] - zeros[n][group]) * scales[n][group], into
  * ptxtune_packed_bytes of host memory.
@@ -110,6 +132,9 @@ static inline void ptxtune_pack(const ptxtune_bundle *bundle, const uint8_t *cod
                                        block * per_block + group, scale_out, zero_out);
                 }
         }
+    if (ptxtune_has_factors(bundle))
+        for (rows = 0; rows < strips * 4; rows++)
+            ptxtune_pack_factors(bundle, scales, rows * 16, tables + (size_t)rows * 32);
     if (!bundle->whole_k) return;
     for (strip = 0; strip < strips; strip++)
         for (rows = 0; rows < 4; rows++)

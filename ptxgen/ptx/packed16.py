@@ -8,6 +8,7 @@ from ptxgen.ptx.instruction import Instruction
 
 _BF16_ONE = "0x3f803f80"
 _BF16_MINUS_ZERO = "0x80008000"
+_SUFFIX: dict[Dtype, str] = {"fp16": "f16x2", "bf16": "bf16x2"}
 _RRR = ('"r"(a)', '"r"(b)')
 
 
@@ -50,6 +51,49 @@ def mul2(dtype: Dtype, arch: ArchSpec) -> Instruction:
     return _packed("u32 mul2(u32 a, u32 b)", ptx, "Half Precision Floating-Point: mul, fma", _RRR)
 
 
+_HALVES = {"low": "{l, l}", "high": "{h, h}"}
+
+
+def fma2_by_half(dtype: Dtype, half: str) -> Instruction:
+    """Both halves of a times one half of b plus the same half of c, rounded once.
+
+    The machine instruction takes either half of an operand twice (HFMA2 with .H0_H0 or .H1_H1).
+
+    Args:
+        dtype: of all of them; subnormal numbers stay what they are.
+        half: "low" or "high".
+    """
+    twice = _HALVES[half]
+    return _packed(
+        f"u32 fma2_by_{half}(u32 a, u32 b, u32 c)",
+        "{ .reg .b16 l, h; .reg .b32 b, c; "
+        f"mov.b32 {{l, h}}, %2; mov.b32 b, {twice}; mov.b32 {{l, h}}, %3; mov.b32 c, {twice}; "
+        f"fma.rn.{_SUFFIX[dtype]} %0, %1, b, c; }}",
+        "Half Precision Floating-Point: fma",
+        (*_RRR, '"r"(c)'),
+    )
+
+
+def sub2_by_half(dtype: Dtype, half: str) -> Instruction:
+    """Both halves of a minus one half of b; sm_90 for bf16."""
+    return _by_half("sub", dtype, half)
+
+
+def mul2_by_half(dtype: Dtype, half: str) -> Instruction:
+    """Both halves of a times one half of b; sm_90 for bf16."""
+    return _by_half("mul", dtype, half)
+
+
+def _by_half(operation: str, dtype: Dtype, half: str) -> Instruction:
+    return _packed(
+        f"u32 {operation}2_by_{half}(u32 a, u32 b)",
+        f"{{ .reg .b16 l, h; .reg .b32 b; mov.b32 {{l, h}}, %2; mov.b32 b, {_HALVES[half]}; "
+        f"{operation}.rn.{_SUFFIX[dtype]} %0, %1, b; }}",
+        f"Half Precision Floating-Point: {operation}",
+        _RRR,
+    )
+
+
 def permute(selector: int, name: str) -> Instruction:
     """Bytes of one register by a constant selector (prmt)."""
     return _packed(
@@ -87,10 +131,9 @@ def unpack_to_float(dtype: Dtype) -> Instruction:
 
 def pack_from_float(dtype: Dtype) -> Instruction:
     """Two FP32 values rounded to nearest even into one register, lo in the low half."""
-    suffix = "f16x2" if dtype == "fp16" else "bf16x2"
     return _packed(
         "u32 pack_from_float(float lo, float hi)",
-        f"cvt.rn.{suffix}.f32 %0, %2, %1;",
+        f"cvt.rn.{_SUFFIX[dtype]}.f32 %0, %2, %1;",
         "Data Movement and Conversion Instructions: cvt",
         ('"f"(lo)', '"f"(hi)'),
     )

@@ -19,6 +19,11 @@ padded up. Padding has weight = zero point and scale 0, so it adds exactly nothi
 of padding is 8. Where the group is the whole K, blocks hold weights only; after the last block come
 two tables: scales [N / 64][row block][g][2], then zero bytes [N / 64][row block][g], in the orders
 above; there padded inputs share their row's scale and zero point, and again weight = zero point.
+
+fp16 weights with smaller groups have another table there: row factors [N / 64][row block][g][2],
+fp16. A row factor is 2^12 * f, where the power of two f brings the largest scale of the row into
+[2^-9, 2^-8), or f = 2^3 where it would be more. A kernel may multiply scales by f, to have room
+for the 2^24 that makes a number of a subnormal one, and divide the row's sums by f.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from dataclasses import dataclass
 
 from ptxgen.problem import Problem
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 
 BLOCK_ROWS = 64
 BLOCK_K = 128
@@ -48,6 +53,7 @@ class PackedLayout:
     zero_bytes: int
     table_scale_bytes: int
     table_zero_bytes: int
+    factor_bytes: int
 
     @property
     def block_bytes(self) -> int:
@@ -59,7 +65,8 @@ class PackedLayout:
 
     @property
     def total_bytes(self) -> int:
-        return self.blocks_bytes + self.table_scale_bytes + self.table_zero_bytes
+        tables = self.table_scale_bytes + self.table_zero_bytes + self.factor_bytes
+        return self.blocks_bytes + tables
 
 
 def packed_layout(problem: Problem) -> PackedLayout:
@@ -76,4 +83,5 @@ def packed_layout(problem: Problem) -> PackedLayout:
         zero_bytes=BLOCK_ROWS // 2 * groups if has_zeros else 0,
         table_scale_bytes=2 * BLOCK_ROWS * strips if problem.whole_k else 0,
         table_zero_bytes=BLOCK_ROWS // 2 * strips if problem.whole_k and has_zeros else 0,
+        factor_bytes=2 * BLOCK_ROWS * strips if groups and problem.dtype == "fp16" else 0,
     )

@@ -33,6 +33,11 @@ _WHOLE_K_ZERO = """
   zero byte at BLOCKS_BYTES + 128 * STRIPS + (strip * 4 + r) * 8 + g
   zero = zero byte >> (4 * h) & 15"""
 
+_FACTORS = """
+One factor a feature, for kernels that want small scales, in a table after the last block:
+  fp16 at BLOCKS_BYTES + 2 * (((strip * 4 + r) * 8 + g) * 2 + h)
+  its exponent field = min(30, 33 - exponent field of the row's largest scale), its mantissa 0"""
+
 _SYMMETRIC = """
   zero = 8"""
 
@@ -44,7 +49,8 @@ _WORDS = (
     "weights that equal their zero point (8 where it is padding too) and scale 0. A block holds "
     "4096 bytes of weights in the A-fragment order of mma.m16n8k16: per 16 features x 64 inputs, "
     "32 lanes x 4 words, one word for each k16 step; then its scales and its zero points. Where "
-    "one group spans the whole K, scales and zero points follow the last block as tables."
+    "one group spans the whole K, scales and zero points follow the last block as tables; fp16 "
+    "weights with smaller groups have a table of row factors there."
 )
 
 
@@ -52,7 +58,9 @@ def layout_formula(problem: Problem) -> str:
     """Where each value of a packed weight lies, as formulas over the names of layout_words."""
     zero_part = _WHOLE_K_ZERO if problem.whole_k else _GROUPED_ZERO
     scales = _WHOLE_K if problem.whole_k else _GROUPED
-    return _FORMULA + scales + (zero_part if problem.zero == "int" else _SYMMETRIC) + _VALUE
+    factors = _FACTORS if packed_layout(problem).factor_bytes else ""
+    zeros = zero_part if problem.zero == "int" else _SYMMETRIC
+    return _FORMULA + scales + zeros + factors + _VALUE
 
 
 def layout_words(problem: Problem) -> dict[str, Any]:

@@ -62,7 +62,28 @@ def pack(weight: QuantizedWeight, problem: Problem) -> Tensor:
     if zeros is not None and zero_view is not None:
         halves = zeros.view(layout.strips, *FEATURE_AXES, *per_block)
         zero_view.copy_((halves[:, :, 0] | (halves[:, :, 1] << 4)).permute(0, 3, 1, 4, 2))
+    if layout.factor_bytes:
+        factors = row_factors(scales).view(layout.strips, *FEATURE_AXES)
+        ordered = factors.permute(0, 1, 3, 2).contiguous()
+        packed[layout.blocks_bytes :] = ordered.view(torch.uint8).flatten()
     return packed
+
+
+def row_factors(scales: Tensor) -> Tensor:
+    """What multiplies the scales of each row, see ptxgen.weights.layout: 2^12 * f.
+
+    A float's exponent field is all that counts: field(2^12 f) = 33 - field(largest scale), and at
+    most 30, that of f = 2^3.
+
+    Args:
+        scales: [N, groups], fp16.
+
+    Returns:
+        [N], fp16: powers of two from 2^-12 to 2^15.
+    """
+    largest = (scales.view(torch.int16) & 0x7FFF).amax(dim=1)
+    fields = (33 - (largest >> 10)).clamp(max=30)
+    return (fields << 10).view(torch.float16)
 
 
 def unpack(packed: Tensor, problem: Problem) -> QuantizedWeight:
@@ -152,7 +173,8 @@ def _group_views(
         scale_bytes = table[: layout.table_scale_bytes].view(layout.strips, 1, -1)
         zero_bytes = table[layout.table_scale_bytes :].view(layout.strips, 1, -1)
     else:
-        blocks = packed.view(layout.strips, layout.k_blocks, layout.block_bytes)
+        blocks = packed[: layout.blocks_bytes]
+        blocks = blocks.view(layout.strips, layout.k_blocks, layout.block_bytes)
         groups = layout.groups_per_block
         scales_end = WEIGHT_BYTES + layout.scale_bytes
         scale_bytes, zero_bytes = blocks[..., WEIGHT_BYTES:scales_end], blocks[..., scales_end:]

@@ -19,6 +19,7 @@ KNOBS: dict[str, tuple[Scalar, ...]] = {
     "max_ctas": (0, 114, 132, 228, 264),
     "raster": (1, 4, 8, 16),
     "stream_k": (False, True),
+    "warpgroups_k": (1, 2),
 }
 
 
@@ -42,10 +43,12 @@ class WgmmaTmaConfig(KernelConfig):
         stream_k: the tiles that do not fill a last round of the persistent grid are cut along K, so that
             every CTA gets an equal share; their FP32 sums meet in the workspace.
         raster: tiles along M that are worked on together, as in the wgmma family.
+        warpgroups_k: so many times the warpgroups: they take the stages of K in turns, and their sums
+            meet in shared memory.
     """
 
     family: ClassVar[str] = "wgmma_tma"
-    young_knobs: ClassVar[frozenset[str]] = frozenset({"stream_k"})
+    young_knobs: ClassVar[frozenset[str]] = frozenset({"stream_k", "warpgroups_k"})
 
     block_m: int
     block_n: int
@@ -58,13 +61,4 @@ class WgmmaTmaConfig(KernelConfig):
     max_ctas: int
     raster: int = 1
     stream_k: bool = False
-
-    # What the dequantization shared with the mma family asks of a config.
-
-    @property
-    def dequant(self) -> str:
-        return "magic"
-
-    @property
-    def scale_on(self) -> str:
-        return "weights"
+    warpgroups_k: int = 1

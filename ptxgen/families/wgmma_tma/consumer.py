@@ -6,7 +6,7 @@ ptxgen.families.wgmma.compute, whose order this follows.
 
 from __future__ import annotations
 
-from ptxgen.families.mma.dequant import zero_words
+from ptxgen.families.wgmma_tma import dequant
 from ptxgen.families.wgmma_tma.shape import TmaShape
 from ptxgen.problem import Problem
 from ptxgen.ptx import cluster, global_memory, mbarrier, shared, shuffle, wgmma
@@ -38,6 +38,16 @@ def instructions(shape: TmaShape) -> list[Instruction]:
     return used
 
 
+def first_slot(shape: TmaShape) -> str:
+    """Where a warpgroup starts in the ring."""
+    if shape.config.warpgroups_k == 1:
+        return "  u32 slot = 0, parity = 0;\n"
+    return """\
+  const u32 turn = warp / 4 / WARPGROUPS;  // warpgroups take the stages in turns
+  u32 slot = turn, parity = 0;
+"""
+
+
 def setup(shape: TmaShape) -> str:
     """Lane addresses, fragment registers, and the lambda that reads a slot's packed words."""
     lines = [
@@ -46,7 +56,8 @@ def setup(shape: TmaShape) -> str:
         '  // (PTX ISA, "Matrix Descriptor Format"); the address is in units of 16 bytes.',
         "  // Its high half is the same everywhere: swizzle and distance.",
         "  const u32 x_descriptor = (1u << 16) | (smem_base >> 4);",
-        "  const u32 blocks_smem = smem_base + WEIGHTS_OFFSET + warp / 4 * (ROW_BLOCKS * BLOCK_BYTES);",
+        "  const u32 blocks_smem = smem_base + WEIGHTS_OFFSET"
+        f" + {shape.share} * (ROW_BLOCKS * BLOCK_BYTES);",
         "  const u32 weights_smem = blocks_smem + warp % 4 * 1024 + lane * 16;",
         "  u32 words[ROW_BLOCKS][2][4];               // the packed words of a stage",
         "  u32 a[2][CHUNK][ROW_BLOCKS][4] = {};       // fragments of two chunks, in turns",
@@ -94,7 +105,10 @@ def _group_setup(problem: Problem) -> list[str]:
             " + warp % 4 * (GROUPS_PER_BLOCK * 8) + lane / 4;",
             "  u32 zeros[ROW_BLOCKS][GROUPS_PER_BLOCK];",
         ]
-    return [*lines, "  u32 scale_0[ROW_BLOCKS], scale_8[ROW_BLOCKS];"]
+    return [
+        *lines,
+        f"  u32 group_scales[ROW_BLOCKS], {offsets(problem)}[ROW_BLOCKS];  // what dequantize takes",
+    ]
 
 
 def _fetch_groups(problem: Problem) -> list[str]:
@@ -112,23 +126,48 @@ def _fetch_groups(problem: Problem) -> list[str]:
 
 
 def tile_setup(shape: TmaShape) -> str:
-    """Zero points that stay the same for a tile or for the kernel."""
-    if shape.problem.zero == "sym":
-        zero_0, zero_8 = zero_words(shape, "")
-        return f"  const u32 zero_0[1] = {{{zero_0}}}, zero_8[1] = {{{zero_8}}};\n"
-    if not shape.problem.whole_k:
-        return "  u32 zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];\n"
-    zero_0, zero_8 = zero_words(shape, "zeros")
+    """What stays the same for a tile or for the kernel: row factors, or a whole-K zero point."""
+    problem = shape.problem
+    if dequant.has_factors(problem):
+        return _per_tile(shape, "factors", "what multiplies the scales of features g and g + 8") % (
+            "factors[rb] = ld_global_nc_u32(packed + TABLE_OFFSET + (strip * 4 + warp % 4) * 32"
+            " + lane / 4 * 4);"
+        )
+    if not problem.whole_k:
+        return ""
+    scales = f"  const u32 group_scales[1] = {{{dequant.whole_k_scales(problem)}}};\n"
+    shifts = dequant.whole_k_shifts(problem, "zero")
+    if problem.zero == "sym":
+        return scales + f"  const u32 group_shifts[1] = {{{shifts}}};\n"
+    return scales + _per_tile(shape, "group_shifts", "-zero point of features g and g + 8") % (
+        f"""\
+const u32 zero = ld_global_nc_u8(packed + TABLE_OFFSET + TABLE_SCALE_BYTES
+                                       + (strip * 4 + warp % 4) * 8 + lane / 4);
+      group_shifts[rb] = {shifts};"""
+    )
+
+
+def offsets(problem: Problem) -> str:
+    """Name of what dequantize takes beside the scales."""
+    return "group_zeros" if dequant.zero_first(problem) else "group_shifts"
+
+
+def reads_table(problem: Problem) -> bool:
+    """A tile starts with load_table(n_tile)."""
+    return dequant.has_factors(problem) or (problem.whole_k and problem.zero == "int")
+
+
+def _per_tile(shape: TmaShape, name: str, comment: str) -> str:
+    """A register for each of a tile's row blocks, and the lambda that loads them; %s is what it does."""
+    # Doubled: the text is a template for the % operator.
+    strip = f"{shape.share} * ROW_BLOCKS + rb".replace("%", "%%")
     return f"""\
-  u32 zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];
-  auto load_zeros = [&](int n_tile) {{
+  u32 {name}[ROW_BLOCKS];  // {comment}
+  auto load_table = [&](int n_tile) {{
 #pragma unroll
     for (int rb = 0; rb < ROW_BLOCKS; ++rb) {{
-      const int strip = min(n_tile * TILE_STRIPS + warp / 4 * ROW_BLOCKS + rb, STRIPS - 1);
-      const u32 zeros = ld_global_nc_u8(packed + TABLE_OFFSET + TABLE_SCALE_BYTES
-                                        + (strip * 4 + warp % 4) * 8 + lane / 4);
-      zero_0[rb] = {zero_0};
-      zero_8[rb] = {zero_8};
+      const int strip = min(n_tile * TILE_STRIPS + {strip}, STRIPS - 1);
+      %s
     }}
   }};
 """
@@ -136,14 +175,17 @@ def tile_setup(shape: TmaShape) -> str:
 
 def main_loop(shape: TmaShape) -> str:
     """All stages of one tile; ends with every sum complete and every slot released."""
+    turns = shape.config.warpgroups_k
+    first = "0" if turns == 1 else "turn"
+    advance = "++slot == STAGES" if turns == 1 else "(slot += TURNS) >= STAGES"
     lines = [
         "    mbarrier_wait(full + slot * 8, parity);",
         "    fetch(slot, 0);",
         "    fetch(slot, 1);",
-        "    for (int stage = 0; stage < num_stages; ++stage) {",
+        f"    for (int stage = {first}; stage < num_stages; {_next_stage(shape)}) {{",
         "      const u32 x_slot = warp_uniform(x_descriptor + slot * (STAGE_BYTES / 16));",
         "      const u32 used_slot = slot;",
-        "      if (++slot == STAGES) slot = 0, parity ^= 1;",
+        f"      if ({advance}) {'slot = 0' if turns == 1 else 'slot -= STAGES'}, parity ^= 1;",
         "#pragma unroll",
         "      for (int chunk = 0; chunk < CHUNKS; ++chunk) {",
         "#pragma unroll",
@@ -167,7 +209,7 @@ def main_loop(shape: TmaShape) -> str:
         "#pragma unroll",
         "        for (int i = 0; i < CHUNK * ROW_BLOCKS * 4; ++i)",
         "          keep_alive(a[(chunk + 1) % 2][i / (ROW_BLOCKS * 4)][i / 4 % ROW_BLOCKS][i % 4]);",
-        "        if (chunk == 0) release(used_slot == 0 ? STAGES - 1 : used_slot - 1, stage > 0);",
+        f"        if (chunk == 0) release({_slot_before(shape, 'used_slot')}, stage > {first});",
         "      }",
         "    }",
         "    wgmma_wait_0();",
@@ -175,16 +217,30 @@ def main_loop(shape: TmaShape) -> str:
         "    for (int i = 0; i < 2 * CHUNK * ROW_BLOCKS * 4; ++i)",
         "      keep_alive(a[i / (CHUNK * ROW_BLOCKS * 4)][i / (ROW_BLOCKS * 4) % CHUNK]"
         "[i / 4 % ROW_BLOCKS][i % 4]);",
-        "    release(slot == 0 ? STAGES - 1 : slot - 1, true);",
+        f"    release({_slot_before(shape, 'slot')}, true);",
     ]
     return "\n".join([*lines, ""])
 
 
+def _next_stage(shape: TmaShape) -> str:
+    return "++stage" if shape.config.warpgroups_k == 1 else "stage += TURNS"
+
+
+def _slot_before(shape: TmaShape, slot: str) -> str:
+    """The slot that this warpgroup used before it."""
+    if shape.config.warpgroups_k == 1:
+        return f"{slot} == 0 ? STAGES - 1 : {slot} - 1"
+    return f"{slot} < TURNS ? {slot} + (STAGES - TURNS) : {slot} - TURNS"
+
+
 def _fetch_next(shape: TmaShape) -> list[str]:
     """Reads the next slot's packed words while a chunk is multiplied."""
+    more = (
+        "stage + 1 < num_stages" if shape.config.warpgroups_k == 1 else "stage + TURNS < num_stages"
+    )
     if not shape.reads_ahead:
         return [
-            "        if (chunk == CHUNKS - 1 && stage + 1 < num_stages) {"
+            f"        if (chunk == CHUNKS - 1 && {more}) {{"
             "  // the next words, while this is multiplied",
             "          mbarrier_wait(full + slot * 8, parity);",
             "          fetch(slot, 0);",
@@ -193,41 +249,44 @@ def _fetch_next(shape: TmaShape) -> list[str]:
         ]
     return [
         "        // The next words, half a stage before they are dequantized; half of these are used up.",
-        "        if (chunk == CHUNKS / 2 - 1 && stage + 1 < num_stages) {",
+        f"        if (chunk == CHUNKS / 2 - 1 && {more}) {{",
         "          mbarrier_wait(full + slot * 8, parity);",
         "          fetch(slot, 0);",
         "        }",
-        "        if (chunk == CHUNKS - 1 && stage + 1 < num_stages) fetch(slot, 1);",
+        f"        if (chunk == CHUNKS - 1 && {more}) fetch(slot, 1);",
     ]
 
 
 def _group_start(shape: TmaShape) -> list[str]:
-    if shape.problem.whole_k:
+    problem = shape.problem
+    if problem.whole_k:
         return []
-    lines = [
+    scale = "scales[rb][step / GROUP_STEPS]"
+    if dequant.has_factors(problem):
+        scale = f"mul2({scale}, factors[rb])"
+    lines = [f"const u32 scale = {scale};"]
+    if problem.zero == "int":
+        lines.append("const u32 zero = zeros[rb][step / GROUP_STEPS];")
+    lines += [
+        f"group_scales[rb] = {dequant.group_scales(problem, 'scale')};",
+        f"{offsets(problem)}[rb] = {dequant.group_offsets(problem, 'scale', 'zero')};",
+    ]
+    return [
         "          if (step % GROUP_STEPS == 0) {  // a new group",
         "#pragma unroll",
         "            for (int rb = 0; rb < ROW_BLOCKS; ++rb) {",
-        "              scale_0[rb] = low_half_twice(scales[rb][step / GROUP_STEPS]);",
-        "              scale_8[rb] = high_half_twice(scales[rb][step / GROUP_STEPS]);",
+        *(f"              {line}" for line in lines),
+        "            }",
+        "          }",
     ]
-    if shape.problem.zero == "int":
-        zero_0, zero_8 = zero_words(shape, "zeros[rb][step / GROUP_STEPS]")
-        lines += [f"              zero_0[rb] = {zero_0};", f"              zero_8[rb] = {zero_8};"]
-    return [*lines, "            }", "          }"]
 
 
 def _dequantize(problem: Problem) -> list[str]:
-    zero = "0" if problem.zero == "sym" else "rb"
-    lines = [
+    scales = "0" if problem.whole_k else "rb"
+    shifts = "0" if problem.whole_k and problem.zero == "sym" else "rb"
+    return [
         "#pragma unroll",
-        "          for (int rb = 0; rb < ROW_BLOCKS; ++rb) {",
-        "            u32 (&part)[4] = a[chunk % 2][s][rb];",
-        f"            dequantize(part, words[rb][step / 4][step % 4], zero_0[{zero}], zero_8[{zero}]);",
+        "          for (int rb = 0; rb < ROW_BLOCKS; ++rb)",
+        "            dequantize(a[chunk % 2][s][rb], words[rb][step / 4][step % 4],"
+        f" group_scales[{scales}], {offsets(problem)}[{shifts}]);",
     ]
-    if not problem.whole_k:
-        lines += [
-            "            part[0] = mul2(part[0], scale_0[rb]), part[1] = mul2(part[1], scale_8[rb]);",
-            "            part[2] = mul2(part[2], scale_0[rb]), part[3] = mul2(part[3], scale_8[rb]);",
-        ]
-    return [*lines, "          }"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from ptxgen.arch import ArchSpec
 from ptxgen.errors import ConfigError
 from ptxgen.families.kernel_text import TYPES, declared, heading
-from ptxgen.families.mma import dequant
 from ptxgen.families.wgmma.compute import KEEP_ALIVE
-from ptxgen.families.wgmma_tma import consumer, epilogue, producer, schedule
+from ptxgen.families.wgmma_tma import consumer, dequant, epilogue, producer, schedule
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
 from ptxgen.families.wgmma_tma.rules import violations
 from ptxgen.families.wgmma_tma.shape import (
@@ -44,8 +43,9 @@ def emit(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> KernelSour
         [
             render_all(_instructions(shape, arch), arch),
             "",
-            dequant.device_function(shape),
+            dequant.device_function(problem),
             "",
+            *filter(None, [epilogue.device_functions(shape)]),
             KEEP_ALIVE,
             tensor.TENSOR_MAP_TYPE,
             "",
@@ -90,7 +90,7 @@ def _instructions(shape: TmaShape, arch: ArchSpec) -> list[Instruction]:
         tensor.prefetch_tensor_map(),
         *([cluster.cluster_arrive_relaxed(), cluster.cluster_wait()] if shape.cluster > 1 else []),
         *producer.instructions(shape),
-        *dequant.instructions(shape, arch),
+        *dequant.instructions(shape.problem, arch),
         *consumer.instructions(shape),
         *epilogue.instructions(shape),
     ]
@@ -108,6 +108,10 @@ def _constants(shape: TmaShape, code: str) -> str:
         ("THREADS", shape.threads, ""),
         ("CONSUMERS", shape.consumers, "threads that multiply"),
         ("CONSUMER_WARPS", shape.consumers // 32, "the next warp is the producer"),
+        ("WARPGROUPS", config.warpgroups, "that share out the features of a tile"),
+        ("TURNS", config.warpgroups_k, "such groups of warpgroups, which take the stages in turns"),
+        ("FINISHERS", shape.finishers, "threads that finish a tile"),
+        ("SLOT_READERS", shape.finishers // 32, "warps that release a slot"),
         ("STAGES", config.num_stages, "slots of the ring"),
         ("CHUNK", config.chunk, "k16 steps that are dequantized at once"),
         ("CHUNKS", CHUNK_STEPS // config.chunk, "of a stage"),
@@ -140,8 +144,9 @@ def _constants(shape: TmaShape, code: str) -> str:
             ("BLOCK_SCALE_BYTES", layout.scale_bytes, "scales of a block"),
         ]
     lines = declared(rows, code)
-    if problem.whole_k:
-        lines.append(f"enum : u64 {{ TABLE_OFFSET = {layout.blocks_bytes} }};  // whole-K groups")
+    if problem.whole_k or layout.factor_bytes:
+        what = "whole-K groups" if problem.whole_k else "row factors"
+        lines.append(f"enum : u64 {{ TABLE_OFFSET = {layout.blocks_bytes} }};  // {what}")
         if problem.zero == "int":
             lines.append(f"enum : u64 {{ TABLE_SCALE_BYTES = {layout.table_scale_bytes} }};")
     return "\n".join([*lines, ""])
@@ -153,7 +158,8 @@ def _kernel(shape: TmaShape) -> str:
     clusters = f" __cluster_dims__({sharers}, {config.split_k})"
     bias = "  const u8* bias = (const u8*)bias_arg;\n" if problem.bias else ""
     workspace = "  u8* workspace = (u8*)workspace_arg;\n" if config.stream_k else ""
-    zeros = "    load_zeros(n_tile);\n" if problem.whole_k and problem.zero == "int" else ""
+    readers = "CONSUMER_WARPS" if config.warpgroups_k == 1 else "SLOT_READERS"
+    table = "    load_table(n_tile);\n" if consumer.reads_table(problem) else ""
     return f"""\
 extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){clusters if shape.cluster > 1 else ""}
 {ENTRY}(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
@@ -170,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
   if (tid == 0) {{
     for (int slot = 0; slot < STAGES; ++slot) {{
       mbarrier_init(full + slot * 8, 1);
-      mbarrier_init(empty + slot * 8, CONSUMER_WARPS{" * MULTICAST" if config.multicast > 1 else ""});
+      mbarrier_init(empty + slot * 8, {readers}{" * MULTICAST" if config.multicast > 1 else ""});
     }}
 {_expect_sums(shape)}    fence_mbarrier_init();
     prefetch_tensor_map((u64)&x_map);
@@ -182,11 +188,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
 {consumer.setup(shape)}{consumer.tile_setup(shape)}
   // ---- the consumers ------------------------------------------------------------------------------
 {_take(shape)}  wait_for_previous();  // y belongs to the previous kernel until here
-  u32 slot = 0, parity = 0;
-  while (next_part()) {{
+{consumer.first_slot(shape)}  while (next_part()) {{
     int m_first, n_tile;
     find_tile(tile, m_first, n_tile);
-{zeros}    float acc[ROW_BLOCKS][TOKEN_TILES][4] = {{}};
+{table}    float acc[ROW_BLOCKS][TOKEN_TILES][4] = {{}};
     // The zeros of the accumulators are written before the first wgmma_fence, not moved behind it.
 {_keep_accumulators()}
 {consumer.main_loop(shape)}{_keep_accumulators()}

@@ -1,11 +1,15 @@
 """CUDA text after the last stage of a tile: exchange sums in the cluster, scale, add the bias, store.
 
+Sums come in the unit of the dequantization (ptxgen.families.wgmma_tma.dequant), a power of two; what
+multiplies them here is its inverse and a scale of the whole K.
+
 A fragment holds two tokens of one feature in a thread; movmatrix turns 8 x 8 blocks of rounded results
 so that a thread holds two features of one token. The ring is not touched: it may fill up meanwhile.
 """
 
 from __future__ import annotations
 
+from ptxgen.families.wgmma_tma import dequant
 from ptxgen.families.wgmma_tma.shape import TmaShape
 from ptxgen.ptx import cluster, global_memory, matrix_move, named_barrier, packed16, shared
 from ptxgen.ptx.instruction import Instruction
@@ -29,6 +33,12 @@ def instructions(shape: TmaShape) -> list[Instruction]:
             cluster.st_async_v4(),
             shared.ld_shared_float4(),
         ]
+    if shape.config.warpgroups_k > 1:
+        used += [
+            named_barrier.named_barrier_sync(),
+            shared.st_shared_float4(),
+            shared.ld_shared_float4(),
+        ]
     if shape.config.stream_k:
         used += [
             global_memory.st_partial(),
@@ -39,6 +49,19 @@ def instructions(shape: TmaShape) -> list[Instruction]:
     return used
 
 
+INVERSE_FACTOR = """\
+// 1 / f of a row factor's bits, 2^12 * f: powers of two, so that only the exponent field counts.
+__device__ __forceinline__ float inverse_factor(u32 factor) {
+  return __uint_as_float((154 - (factor >> 10)) << 23);
+}
+"""
+
+
+def device_functions(shape: TmaShape) -> str:
+    """Functions that the text of epilogue() calls."""
+    return INVERSE_FACTOR if dequant.has_factors(shape.problem) else ""
+
+
 def epilogue(shape: TmaShape) -> str:
     """The whole tail of a tile."""
     parts = [
@@ -46,7 +69,32 @@ def epilogue(shape: TmaShape) -> str:
         _store(shape),
         _exchange(shape) if shape.config.split_k > 1 else _direct(),
     ]
-    return "\n".join(parts)
+    turns = _add_turns() if shape.config.warpgroups_k > 1 else ""
+    return turns + "\n".join(parts)
+
+
+def _add_turns() -> str:
+    """Sums of the warpgroups that had other stages; the first ones add them and go on alone."""
+    return """\
+    // ---- the warpgroups' sums meet in the ring, which has been used up ----------------------------
+    named_barrier_sync(1, CONSUMERS);
+    const u32 meeting = smem_base + tid % FINISHERS * 16;
+    if (turn > 0) {
+#pragma unroll
+      for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES; ++i) {
+        const float (&v)[4] = acc[i / TOKEN_TILES][i % TOKEN_TILES];
+        st_shared_float4(meeting + i * (FINISHERS * 16), make_float4(v[0], v[1], v[2], v[3]));
+      }
+    }
+    named_barrier_sync(1, CONSUMERS);
+    if (turn > 0) return;
+#pragma unroll
+    for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES; ++i) {
+      const float4 v = ld_shared_float4(meeting + i * (FINISHERS * 16));
+      float (&sum)[4] = acc[i / TOKEN_TILES][i % TOKEN_TILES];
+      sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
+    }
+"""
 
 
 def _meet() -> str:
@@ -99,7 +147,7 @@ def _store(shape: TmaShape) -> str:
     guard_8 = " && feature + 8 < N" if shape.feature_tail else ""
     return f"""\
     // ---- to y: a warp stores 8 tokens x 16 features at once ------------------------------------
-    const int warp_feature = n_tile * BLOCK_N + warp / 4 * (ROW_BLOCKS * 64) + warp % 4 * 16;
+    const int warp_feature = n_tile * BLOCK_N + {shape.share} * (ROW_BLOCKS * 64) + warp % 4 * 16;
 {_feature_values(shape)}    auto store = [&](int rb, int t, float v0, float v1, float v2, float v3) {{
 {_apply(shape)}      const u32 low = transpose_8x8(pack_from_float(v0, v1));
       const u32 high = transpose_8x8(pack_from_float(v2, v3));
@@ -115,18 +163,26 @@ def _store(shape: TmaShape) -> str:
 def _feature_values(shape: TmaShape) -> str:
     """Scales and bias of the thread's two features of every row block."""
     problem, text = shape.problem, ""
-    if not (problem.whole_k or problem.bias):
+    factors = dequant.has_factors(problem)
+    if not (problem.whole_k or problem.bias or factors):
         return text
-    if problem.whole_k:
-        text += "    float scale_0[ROW_BLOCKS], scale_8[ROW_BLOCKS];\n"
+    if problem.whole_k or factors:
+        text += "    float unit_0[ROW_BLOCKS], unit_8[ROW_BLOCKS];\n"
     if problem.bias:
         text += "    float bias_0[ROW_BLOCKS], bias_8[ROW_BLOCKS];\n"
     text += "#pragma unroll\n    for (int rb = 0; rb < ROW_BLOCKS; ++rb) {\n"
     if problem.whole_k:
-        text += """\
-      const int strip = min(n_tile * TILE_STRIPS + warp / 4 * ROW_BLOCKS + rb, STRIPS - 1);
-      unpack_to_float(scale_0[rb], scale_8[rb],
+        text += f"""\
+      const int strip = min(n_tile * TILE_STRIPS + {shape.share} * ROW_BLOCKS + rb, STRIPS - 1);
+      unpack_to_float(unit_0[rb], unit_8[rb],
                       ld_global_nc_u32(packed + TABLE_OFFSET + (strip * 4 + warp % 4) * 32 + lane / 4 * 4));
+"""
+        text += (
+            f"      unit_0[rb] *= {_inverse_unit(shape)}, unit_8[rb] *= {_inverse_unit(shape)};\n"
+        )
+    if factors:
+        text += """\
+      unit_0[rb] = inverse_factor(factors[rb] & 0xffff), unit_8[rb] = inverse_factor(factors[rb] >> 16);
 """
     if problem.bias:
         text += """\
@@ -139,14 +195,18 @@ def _feature_values(shape: TmaShape) -> str:
 
 
 def _apply(shape: TmaShape) -> str:
-    text = ""
-    if shape.problem.whole_k:
-        text += (
-            "      v0 *= scale_0[rb], v1 *= scale_0[rb], v2 *= scale_8[rb], v3 *= scale_8[rb];\n"
-        )
+    unit_0, unit_8 = "unit_0[rb]", "unit_8[rb]"
+    if not shape.problem.whole_k and not dequant.has_factors(shape.problem):
+        unit_0 = unit_8 = _inverse_unit(shape)
+    text = f"      v0 *= {unit_0}, v1 *= {unit_0}, v2 *= {unit_8}, v3 *= {unit_8};\n"
     if shape.problem.bias:
         text += "      v0 += bias_0[rb], v1 += bias_0[rb], v2 += bias_8[rb], v3 += bias_8[rb];\n"
     return text
+
+
+def _inverse_unit(shape: TmaShape) -> str:
+    """What takes a sum out of the unit of all rows."""
+    return f"0x1p{-dequant.units(shape.problem).sums}f"
 
 
 def _direct() -> str:
@@ -163,9 +223,10 @@ def _exchange(shape: TmaShape) -> str:
     """Each CTA finishes OWNED_TILES of the token tiles; sums are added in the order of the CTAs."""
     multicast = shape.config.multicast
     cta = f"owner * {multicast} + blockIdx.y % {multicast}" if multicast > 1 else "owner"
+    finishers = "FINISHERS" if shape.config.warpgroups_k > 1 else "CONSUMERS"
     return """\
     // ---- split K: every CTA of the cluster sends each other one what that one finishes -----------
-    constexpr int PART_BYTES = ROW_BLOCKS * OWNED_TILES * CONSUMERS * 16;
+    constexpr int PART_BYTES = ROW_BLOCKS * OWNED_TILES * FINISHERS * 16;
     const u32 rank = blockIdx.z;
     const u32 exchange = smem_base + EXCHANGE_OFFSET + tid * 16;
 #pragma unroll
@@ -176,7 +237,7 @@ def _exchange(shape: TmaShape) -> str:
 #pragma unroll
       for (int i = 0; i < ROW_BLOCKS * OWNED_TILES; ++i) {
         const float (&v)[4] = acc[i / OWNED_TILES][owner * OWNED_TILES + i % OWNED_TILES];
-        st_async_v4(to + i * (CONSUMERS * 16), v[0], v[1], v[2], v[3], counted);
+        st_async_v4(to + i * (FINISHERS * 16), v[0], v[1], v[2], v[3], counted);
       }
     }
     mbarrier_wait(smem_base + RECEIVED_OFFSET, 0);  // all parts for this CTA are here
@@ -192,10 +253,10 @@ def _exchange(shape: TmaShape) -> str:
       for (u32 from = 0; from < SPLIT_K; ++from) {
         const u32 part = from < rank ? from : from - 1;
         const float4 v = from == rank
-            ? own : ld_shared_float4(exchange + part * PART_BYTES + i * (CONSUMERS * 16));
+            ? own : ld_shared_float4(exchange + part * PART_BYTES + i * (FINISHERS * 16));
         if (from == 0) sum = v;
         else sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
       }
       store(i / OWNED_TILES, rank * OWNED_TILES + i % OWNED_TILES, sum.x, sum.y, sum.z, sum.w);
     }
-""".replace("CTA_OF_OWNER", cta)
+""".replace("CTA_OF_OWNER", cta).replace("FINISHERS", finishers)

@@ -11,6 +11,8 @@ from ptxgen.families.wgmma_tma.shape import TmaShape
 from ptxgen.problem import Problem
 
 MAX_CLUSTER = 8
+MAX_WARPGROUPS = 4
+"""That multiply; more leave a thread fewer than 128 registers."""
 
 
 def violations(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> list[str]:
@@ -19,7 +21,11 @@ def violations(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> list
     if found:
         return found
     shape = TmaShape(problem, config)
-    return [*_split_violations(shape), *_resource_violations(shape, arch)]
+    return [
+        *_turn_violations(shape),
+        *_split_violations(shape),
+        *_resource_violations(shape, arch),
+    ]
 
 
 def _choice_violations(config: WgmmaTmaConfig, arch: ArchSpec) -> Iterator[str]:
@@ -27,6 +33,34 @@ def _choice_violations(config: WgmmaTmaConfig, arch: ArchSpec) -> Iterator[str]:
         yield f"wgmma and TMA need sm_90a; {arch.name} does not have them"
     yield from choice_violations(config, KNOBS)
     yield from feature_share_violations(config.block_n, config.warpgroups)
+    if config.warpgroups * config.warpgroups_k > MAX_WARPGROUPS:
+        yield (
+            f"warpgroups = {config.warpgroups} x warpgroups_k = {config.warpgroups_k} are more than "
+            f"{MAX_WARPGROUPS}"
+        )
+
+
+def _turn_violations(shape: TmaShape) -> Iterator[str]:
+    """Of warpgroups that take the stages in turns."""
+    config, turns = shape.config, shape.config.warpgroups_k
+    if turns == 1:
+        return
+    if config.num_stages % turns or config.num_stages < 2 * turns:
+        # A slot that changed hands could be taken for full: its new owner has not seen the phase before.
+        yield (
+            f"num_stages = {config.num_stages} does not give each of warpgroups_k = {turns} slots of "
+            "its own, two or more"
+        )
+    if shape.layout.k_blocks < turns * config.split_k:
+        yield (
+            f"the {shape.layout.k_blocks} stages of K are fewer than warpgroups_k = {turns} x "
+            f"split_k = {config.split_k}"
+        )
+    if config.max_ctas:
+        yield (
+            f"max_ctas = {config.max_ctas} needs warpgroups_k = 1: sums meet in the ring, where a "
+            "persistent grid loads the next tile"
+        )
 
 
 def _split_violations(shape: TmaShape) -> Iterator[str]:

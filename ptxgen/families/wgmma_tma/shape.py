@@ -38,7 +38,17 @@ class TmaShape:
     @property
     def consumers(self) -> int:
         """Threads that multiply."""
+        return self.finishers * self.config.warpgroups_k
+
+    @property
+    def finishers(self) -> int:
+        """Of them, those that finish a tile: the warpgroups that share out its features."""
         return WARPGROUP_THREADS * self.config.warpgroups
+
+    @property
+    def share(self) -> str:
+        """Expression for which of a tile's shares of features a warpgroup has."""
+        return "warp / 4" if self.config.warpgroups_k == 1 else "warp / 4 % WARPGROUPS"
 
     @property
     def needed_registers(self) -> int:
@@ -59,7 +69,7 @@ class TmaShape:
         Nine warps leave 168 registers a thread, as three of them share a quarter of the SM's.
         """
         few = self.needed_registers > self.even_registers
-        return few and self.config.warpgroups == 2 and self.config.min_ctas == 1
+        return few and self.consumers == 2 * WARPGROUP_THREADS and self.config.min_ctas == 1
 
     @property
     def available_registers(self) -> int:
@@ -92,10 +102,12 @@ class TmaShape:
 
         One row block loses 0-7 %, as it waits for its slot earlier, and so do larger tiles, which
         have the time anyway (H200, 192 configs, 2026-11-30). In a ring of two the next slot is the one
-        before, which is released only then: it would never be filled.
+        before, which is released only then: it would never be filled, nor would it in one of four
+        with two warpgroups in turns.
         """
         config = self.config
-        return self.row_blocks == 2 and config.block_m <= 64 and config.num_stages > 2
+        enough = config.num_stages > 2 * config.warpgroups_k
+        return self.row_blocks == 2 and config.block_m <= 64 and enough
 
     @property
     def strips(self) -> int:
@@ -143,7 +155,7 @@ class TmaShape:
     @property
     def exchange_bytes(self) -> int:
         """One FP32 part for each other CTA of the cluster."""
-        part = 4 * 4 * self.row_blocks * self.owned_tiles * self.consumers
+        part = 4 * 4 * self.row_blocks * self.owned_tiles * self.finishers
         return part * (self.config.split_k - 1)
 
     @property

@@ -35,8 +35,15 @@ SHARED_TOKENS = 1024
 """From here on multicast to a pair of CTAs pays in some layers: 3-5 % at 4,096 tokens of 57344 x 8192
 and 8192 x 28672; below it never did (H200, 2026-11-30)."""
 
-FEATURE_SHARES = ((64, 1), (128, 1), (128, 2), (192, 3), (256, 2), (256, 4))
-"""block_n and the warpgroups that share it out."""
+FEATURE_SHARES = ((64, 1, 1), (128, 1, 1), (128, 2, 1), (192, 3, 1), (256, 2, 1), (256, 4, 1))
+"""block_n, the warpgroups that share it out, and warpgroups_k."""
+
+TURN_SHARES = ((64, 1, 2), (128, 1, 2), (128, 2, 2))
+"""The same with warpgroups that take the stages in turns, for small tiles."""
+
+TURN_MAX_M = 128
+"""Above it one warpgroup keeps the tensor cores busy: at 128 tokens its dequantization is hidden (H200,
+2026-11-30)."""
 
 
 def _numbers(knob: str) -> list[int]:
@@ -55,7 +62,8 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaCon
     """Every legal config worth trying for batches of up to m, in a fixed order."""
     if m < MIN_M or not arch.has_wgmma:
         return
-    for block_m, (block_n, warpgroups) in product(block_m_choices(m), FEATURE_SHARES):
+    shares = FEATURE_SHARES + (TURN_SHARES if m <= TURN_MAX_M else ())
+    for block_m, (block_n, warpgroups, warpgroups_k) in product(block_m_choices(m), shares):
         for schedule in _schedules(problem, m, block_m, block_n):
             for num_stages, chunk in product(_numbers("num_stages"), _numbers("chunk")):
                 if num_stages == 2 and block_m * block_n < 128 * 128:
@@ -64,6 +72,7 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaCon
                     block_m=block_m,
                     block_n=block_n,
                     warpgroups=warpgroups,
+                    warpgroups_k=warpgroups_k,
                     num_stages=num_stages,
                     chunk=chunk,
                     **schedule,

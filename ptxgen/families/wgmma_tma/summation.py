@@ -15,6 +15,9 @@ def summation_key(problem: Problem, config: WgmmaTmaConfig) -> str:
     """
     if config.stream_k:  # where a tile is cut depends on the number of tiles, so on M
         return f"wgmma stream_k {config.key()}"
+    if config.warpgroups_k > 1:
+        turns = f"wgmma, warpgroups_k={config.warpgroups_k} stages in turns"
+        return f"{turns}, split_k={config.split_k}"
     if config.split_k == 1:
         return "wgmma in order of K"
     scaled = ", then scaled" if problem.whole_k else ""

@@ -215,7 +215,7 @@ def test_there_is_a_legal_default_for_every_layer_and_batch(n: int, k: int) -> N
             own = WGMMA_TMA.default_config(problem, SM90A, m, 132)
             assert violations(problem, own, SM90A) == []
             usual = default_config(problem, SM90A, m, 132)
-            assert (usual == own) == (m > 32)
+            assert (usual == own) == (m > 16)
             assert default_config(problem, ARCHS["sm_90"], m, 132).family == "mma"
 
 
