@@ -41,6 +41,16 @@ CASES: dict[str, Case] = {
             replace(BASE, block_n=256, warpgroups=4, num_stages=4),
             16,
         ),
+        "in turns, a ring that turns twice": (
+            Problem(136, 1120, 32, "bf16", "int", bias=True),
+            replace(BASE, num_stages=4, warpgroups_k=2),
+            13,
+        ),
+        "in turns, two shares, two row blocks, split K, an odd number of stages": (
+            Problem(256, 1280, 128),
+            replace(BASE, block_n=256, warpgroups=2, num_stages=6, warpgroups_k=2, split_k=2),
+            16,
+        ),
         "split K in two": (Problem(64, 640, 64), replace(BASE, split_k=2), 17),
         "split K in four, uneven, tails, bias": (
             Problem(136, 608, 32, "bf16", "int", bias=True),

@@ -55,6 +55,10 @@ KINDS: dict[str, WgmmaTmaConfig] = {
     "stream-K, two CTAs an SM, rasters": replace(
         BASE, block_m=16, max_ctas=264, min_ctas=2, num_stages=3, stream_k=True, raster=4
     ),
+    "in turns": replace(BASE, warpgroups_k=2),
+    "in turns, one share, split K": replace(
+        BASE, block_n=64, warpgroups=1, warpgroups_k=2, num_stages=6, split_k=2
+    ),
 }
 SIZES = (*range(1, 66), 127, 128, 129, 255, 256, 257, 1000, 4099)
 EVERYTHING = Problem(232, 2752, 64, "fp16", "int", bias=True)

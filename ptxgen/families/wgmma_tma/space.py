@@ -35,6 +35,10 @@ SHARED_TOKENS = 1024
 """From here on multicast to a pair of CTAs pays in some layers: 3-5 % at 4,096 tokens of 57344 x 8192
 and 8192 x 28672; below it never did (H200, 2026-11-30)."""
 
+FEW_TOKENS = 32
+"""Up to it a layer of more than 256 features an SM is better cut into tiles of 64, three CTAs an SM: 79 us
+against 107 at 57344 x 8192, M = 32 (H200, 2026-11-30)."""
+
 FEATURE_SHARES = ((64, 1, 1), (128, 1, 1), (128, 2, 1), (192, 3, 1), (256, 2, 1), (256, 4, 1))
 """block_n, the warpgroups that share it out, and warpgroups_k."""
 
@@ -138,6 +142,21 @@ def default_config(problem: Problem, arch: ArchSpec, m: int, num_sms: int) -> Wg
     )
 
 
+def _narrow(block_m: int) -> WgmmaTmaConfig:
+    """Small CTAs, several of which an SM has at once."""
+    return WgmmaTmaConfig(
+        block_m=block_m,
+        block_n=64,
+        warpgroups=1,
+        num_stages=4,
+        chunk=4,
+        split_k=1,
+        multicast=1,
+        min_ctas=1,
+        max_ctas=0,
+    )
+
+
 def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTmaConfig]:
     """The tile and split whose waves do least work, with the deepest ring that fits."""
     covering = min((size for size in (16, 32, 64, 128, 256) if size >= m), default=256)
@@ -145,6 +164,9 @@ def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTma
 
     def ctas(block_m: int, block_n: int, split_k: int) -> int:
         return -(-m // block_m) * -(-problem.n // block_n) * split_k
+
+    if covering <= FEW_TOKENS and ctas(covering, 256, 1) > num_sms:
+        yield _narrow(covering)
 
     shares = ((256, 2), (192, 3), (128, 2), (64, 1))
     # 128 x 256 has two row blocks of 64 sums: zero points or whole-K scales would spill a few bytes.

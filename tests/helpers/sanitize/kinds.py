@@ -75,6 +75,7 @@ KINDS = (
     Kind("wgmma_tma", TAILS, replace(TMA, block_n=128, block_m=24, chunk=4), 29),
     Kind("wgmma_tma, whole K", SYMMETRIC, replace(TMA, block_n=128, warpgroups=2, chunk=1), 5),
     Kind("wgmma_tma persistent", TAILS, replace(TMA, max_ctas=132, raster=4), 90),
+    Kind("wgmma_tma in turns", TAILS, replace(TMA, warpgroups_k=2, num_stages=4), 17),
     Kind("wgmma_tma split K, cluster", TAILS, replace(TMA, split_k=2, num_stages=3), 17),
     Kind("wgmma_tma multicast", TAILS, replace(TMA, multicast=2), 17),
     Kind("wgmma_tma multicast and split K", TAILS, replace(TMA, multicast=2, split_k=2), 17),
