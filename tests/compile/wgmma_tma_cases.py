@@ -46,7 +46,7 @@ CASES: dict[str, Case] = {
             replace(BASE, num_stages=4, warpgroups_k=2),
             13,
         ),
-        "in turns, two shares, two row blocks, split K, an odd number of stages": (
+        "in turns, two row blocks, split K, an odd number of stages": (
             Problem(256, 1280, 128),
             replace(BASE, block_n=256, warpgroups=2, num_stages=6, warpgroups_k=2, split_k=2),
             16,
