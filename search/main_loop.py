@@ -176,11 +176,13 @@ class Work:
         m_tiles = plan.m_tiles(m)
         stages = ceil(ceil(problem.k / tile.block_k) / plan.split_k)
         padded_m = -(-plan.block_m // 8) * 8
+        layout = packed_layout(problem)
+        read_bytes = layout.total_bytes - layout.factor_bytes  # mma and wgmma do without them
         return cls(
             ctas=m_tiles * plan.n_tiles * plan.split_k,
             m_tiles=m_tiles,
             stages=stages,
-            weight_bytes=packed_layout(problem).total_bytes / (plan.n_tiles * plan.split_k),
+            weight_bytes=read_bytes / (plan.n_tiles * plan.split_k),
             token_bytes=2 * plan.block_m * stages * tile.block_k,
             flops=2 * padded_m * plan.block_n * tile.block_k,
             instructions=_instructions(tile),

@@ -12,8 +12,16 @@ _SUFFIX: dict[Dtype, str] = {"fp16": "f16x2", "bf16": "bf16x2"}
 _RRR = ('"r"(a)', '"r"(b)')
 
 
-def _packed(signature: str, ptx: str, section: str, inputs: tuple[str, ...]) -> Instruction:
-    return Instruction(signature, ptx, section, ('"=r"(d)',), inputs, declares="u32 d", returns="d")
+def _packed(
+    signature: str,
+    ptx: str,
+    section: str,
+    inputs: tuple[str, ...],
+    min_capability: tuple[int, int] = (8, 0),
+) -> Instruction:
+    return Instruction(
+        signature, ptx, section, ('"=r"(d)',), inputs, min_capability, declares="u32 d", returns="d"
+    )
 
 
 def and_or_const(mask: int, magic: int, name: str) -> Instruction:
@@ -91,6 +99,7 @@ def _by_half(operation: str, dtype: Dtype, half: str) -> Instruction:
         f"{operation}.rn.{_SUFFIX[dtype]} %0, %1, b; }}",
         f"Half Precision Floating-Point: {operation}",
         _RRR,
+        min_capability=(9, 0) if dtype == "bf16" else (8, 0),
     )
 
 

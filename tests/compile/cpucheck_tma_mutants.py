@@ -142,7 +142,8 @@ TMA_MUTANTS: list[Mutant] = [
     # ---- quantization groups and tails
     mutant("one scale a stage", TAILS, r"step % GROUP_STEPS == 0", "step == 0", VALUE),
     mutant("scale of the next group", TAILS, r"group \* 32\)", "(group ^ 1) * 32)", VALUE),
-    mutant("zero of the wrong feature", TAILS, r"\] & 15\)", "] >> 4)", VALUE),
+    mutant("zero of the wrong feature", TAILS, r"= zero & 15 \|", "= zero >> 4 |", VALUE),
+    mutant("zero of the wrong group", TAILS, r"group \* 8\)", "(group ^ 1) * 8)", VALUE),
     mutant(
         "whole-K scale of another strip",
         WHOLE_K,
@@ -162,6 +163,87 @@ TMA_MUTANTS: list[Mutant] = [
     ),
     mutant("N tail reads on", TAILS, r" && feature < N\)", ")", GUARD, FAULT),
     mutant("strips beyond N are read", TAILS, r", STRIPS - 1\)\)", ", STRIPS))", FAULT),
+    # ---- dequantization, and the unit of its sums
+    mutant("scale of feature g + 8", RING, r"a\[2\] = fma2_by_low", "a[2] = fma2_by_high", VALUE),
+    mutant("scale of feature g", RING, r"a\[1\] = fma2_by_high", "a[1] = fma2_by_low", VALUE),
+    mutant(
+        "scale of feature g, zero point of feature g + 8",
+        TAILS,
+        r"a\[3\] = mul2_by_high",
+        "a[3] = mul2_by_low",
+        VALUE,
+    ),
+    mutant(
+        "zero point of feature g + 8, scale of feature g",
+        TAILS,
+        r"a\[0\] = mul2_by_low\(sub2_by_low",
+        "a[0] = mul2_by_low(sub2_by_high",
+        VALUE,
+    ),
+    mutant(
+        "fragment registers 1 and 2 swapped",
+        TAILS,
+        r"a\[1\] = (?P<one>.*);\n  word >>= 8;\n  a\[2\] = (?P<two>.*);",
+        r"a[2] = \g<one>;\n  word >>= 8;\n  a[1] = \g<two>;",
+        VALUE,
+    ),
+    mutant("half the scale of features g + 8", RING, r"0x5c006c00", "0x58006c00", VALUE),
+    mutant("half the scale of features g", RING, r"0x5c006c00", "0x5c006800", VALUE),
+    mutant("shift of half the zero points", RING, r"0x98009800", "0x98009400", VALUE),
+    mutant("bf16 has the wrong power of two", TAILS, r"0x60006200", "0x60806200", VALUE),
+    mutant("zero of features g + 8 in bits of g", TAILS, r"240\) << 16", "240) << 12", VALUE),
+    mutant(
+        "whole-K nibbles of features g + 8 like those of g",
+        WHOLE_K,
+        r"group_scales\[1\] = \{0x68007800\}",
+        "group_scales[1] = {0x78007800}",
+        VALUE,
+    ),
+    mutant(
+        "whole-K zero of the wrong feature", WHOLE_K, r"mul2\(zero & 15", "mul2(zero >> 4", VALUE
+    ),
+    mutant("whole-K zero points doubled", WHOLE_K, r"0xf800f800", "0xfc00f800", VALUE),
+    mutant(
+        "whole-K unit left as it is",
+        WHOLE_K,
+        r"unit_8\[rb\] \*= 0x1p9f",
+        "unit_8[rb] *= 0x1p8f",
+        VALUE,
+    ),
+    mutant("bf16 sums in the wrong unit", TAILS, r"v3 \*= 0x1p64f", "v3 *= 0x1p63f", VALUE),
+    mutant("bf16 sums left in their unit", BOTH, r"v0 \*= 0x1p64f, v1 \*= 0x1p64f, ", "", VALUE),
+    mutant(
+        "scales without row factors",
+        RING,
+        r"mul2\((scales\[rb\]\[.*\]), factors\[rb\]\)",
+        r"\1",
+        VALUE,
+    ),
+    mutant(
+        "sums keep their row factor", RING, r"v0 \*= unit_0\[rb\], v1 \*= unit_0\[rb\], ", "", VALUE
+    ),
+    mutant(
+        "inverse factor of feature g + 8",
+        RING,
+        r"inverse_factor\(factors\[rb\] & 0xffff\)",
+        "inverse_factor(factors[rb] >> 16)",
+        VALUE,
+    ),
+    mutant(
+        "row factors of another strip",
+        RING,
+        r"TABLE_OFFSET \+ \(strip \* 4 \+ warp % 4\) \* 32",
+        "TABLE_OFFSET + (strip * 4 + (warp + 1) % 4) * 32",
+        VALUE,
+    ),
+    mutant(
+        "the first tile's row factors for all",
+        PERSISTENT,
+        r"load_table\(n_tile\)",
+        "load_table(0)",
+        VALUE,
+    ),
+    mutant("twice the row factors", RING, r"\(154 - \(factor", "(153 - (factor", VALUE),
     # ---- split K over a cluster
     mutant(
         "no cluster barrier before sums are sent",

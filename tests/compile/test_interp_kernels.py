@@ -175,7 +175,8 @@ def test_kernels_are_right_under_every_schedule(name: str) -> None:
 
 
 def test_bytes_and_tensor_instructions_are_those_of_the_plan() -> None:
-    """Every weight byte is copied once a token tile; 2 m16n8k16 per 16 tokens, 16 x 16 weights."""
+    """Every byte of a packed block is copied once a token tile; 2 m16n8k16 per 16 tokens, 16 x 16
+    weights."""
     problem, config, arch, m = CASES["private"]
     case = Case(problem, config, arch, m)
     _, report, _ = case.run(Schedule())
@@ -183,7 +184,8 @@ def test_bytes_and_tensor_instructions_are_those_of_the_plan() -> None:
     tiles = problem.n // 16 * (problem.k // 16) * (config.block_m // 8)
     assert report.counts.pipes["tensor"] == tiles
     activations = config.block_m * problem.k * 2 * (problem.n // config.block_n)
-    assert report.counts.bytes["async_copy"] == case.packed.numel() + activations
+    blocks = case.packed.numel() - 2 * 64  # row factors of a strip are not for mma
+    assert report.counts.bytes["async_copy"] == blocks + activations
     assert report.counts.bytes["global_write"] == m * problem.n * 2
 
 

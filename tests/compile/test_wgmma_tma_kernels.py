@@ -19,7 +19,7 @@ from ptxgen.families import emit, family_named
 from ptxgen.families.wgmma.config import WgmmaConfig
 from ptxgen.interp import RunReport, Schedule, load_program, run
 from ptxgen.problem import Problem
-from ptxgen.reference import random_problem_data
+from ptxgen.reference import ProblemData, random_problem_data
 from ptxgen.source import KernelSource
 
 pytestmark = pytest.mark.compile
@@ -33,10 +33,10 @@ def built(name: str) -> tuple[KernelSource, CompiledKernel]:
 
 
 def ran(
-    case: Case, source: KernelSource, compiled: CompiledKernel
+    case: Case, source: KernelSource, compiled: CompiledKernel, data: ProblemData | None = None
 ) -> tuple[torch.Tensor, RunReport]:
     """Bits of y, and what the interpreter saw, under one schedule."""
-    data = random_problem_data(case.problem, case.m, 0)
+    data = data or random_problem_data(case.problem, case.m, 0)
     buffers = Buffers.create(case, source.plan, data, packed_weights(case, data))
     program = load_program(compiled.ptx, compiled.entry)
     report = run(program, buffers.launch, buffers.memory, Schedule(1, "random", 4))
@@ -94,6 +94,35 @@ def test_kernels_of_one_summation_key_give_the_same_bits(problem: Problem, split
     assert all(torch.equal(outputs[0], other) for other in outputs[1:])
 
 
+@pytest.mark.parametrize(
+    ("name", "lowest", "highest"),
+    [
+        ("ring turns twice", -6, 9),
+        ("stream-K, a CTA between two tiles", -6, 9),
+        ("split K, whole K", -6, 9),
+        ("multicast and split K", -25, 25),
+        ("words of two row blocks half a stage early", -25, 25),
+    ],
+)
+def test_powers_of_two_in_the_scales_of_a_row_come_out_as_they_went_in(
+    name: str, lowest: int, highest: int
+) -> None:
+    """Bit for bit, whatever unit a row's sums are in: the one number that a power of two moves."""
+    case, (source, compiled) = CASES[name], built(name)
+    data = random_problem_data(case.problem, case.m, 0)
+    powers = 2.0 ** (lowest + torch.arange(case.problem.n) % (highest - lowest + 1)).double()
+    scales = (data.weight.scales.double() * powers.unsqueeze(1)).to(data.weight.scales.dtype)
+    scaled = replace(data, weight=replace(data.weight, scales=scales))
+    y, scaled_y = (
+        ran(case, source, compiled, item)[0].view(data.x.dtype).double() for item in (data, scaled)
+    )
+    tiny = torch.finfo(data.x.dtype).tiny
+    normal = scaled_y.abs() >= 2 * tiny
+    assert torch.equal(scaled_y[normal], (y * powers)[normal])
+    assert normal.double().mean() > 0.95
+    assert torch.all((scaled_y - y * powers)[~normal].abs() <= tiny)
+
+
 def moved(name: str, how: str) -> int:
     """Bytes of one kind that a whole launch of a case moves."""
     _, report = ran(CASES[name], *built(name))
@@ -101,11 +130,12 @@ def moved(name: str, how: str) -> int:
 
 
 def test_each_cta_copies_its_slots_once() -> None:
-    """16 tokens x 640 inputs of two bytes, and the whole packed tensor."""
+    """16 tokens x 640 inputs of two bytes, and the packed blocks of a strip; not its row factors,
+    which every tile reads."""
     name = "ring turns twice"
     case = CASES[name]
     packed = packed_weights(case, random_problem_data(case.problem, case.m))
-    assert moved(name, "async_copy") == 16 * 640 * 2 + packed.numel()
+    assert moved(name, "async_copy") == 16 * 640 * 2 + packed.numel() - 2 * 64
 
 
 def test_sums_travel_once_to_the_cta_that_finishes_them() -> None:

@@ -1,7 +1,7 @@
 // ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
 // problem: n4096-k4096-g128-fp16-int-bias
 // config:  wgmma_tma(block_m=128,block_n=256,warpgroups=2,num_stages=4,chunk=2,split_k=1,multicast=1,min_ctas=1,max_ctas=132,raster=8)
-// target:  sm_90a; packed layout version 1
+// target:  sm_90a; packed layout version 2
 //
 // Weights are the m64 register operand of wgmma, tokens its n dimension, read from shared memory. One
 // thread of the last warp fills a ring of 4 slots by TMA; the other warps multiply.
@@ -24,6 +24,7 @@ enum : int { N_TILES = 16 };  // tiles along N
 enum : int { TILE_STRIPS = 4 };  // 64-feature strips of a tile
 enum : int { ROW_BLOCKS = 2 };  // of them, of a warpgroup: m64 operands
 enum : int { TOKEN_TILES = 16 };  // n8 tiles of a tile
+enum : int { STRIPS = 64 };  // 64-feature strips of the packed weights
 enum : int { K_BLOCKS = 32 };  // 128-input blocks of a strip
 enum : int { WEIGHT_BYTES = 4096 };  // weights of a block; scales and zero points follow
 enum : int { BLOCK_BYTES = 4256 };  // of a block
@@ -35,6 +36,7 @@ enum : int { BARRIER_OFFSET = 200704 };  // mbarriers
 enum : int { GROUPS_PER_BLOCK = 1 };  // quantization groups of a block
 enum : int { GROUP_STEPS = 8 };  // k16 steps of a group
 enum : int { BLOCK_SCALE_BYTES = 128 };  // scales of a block
+enum : u64 { TABLE_OFFSET = 8716288 };  // row factors
 
 // PTX ISA: Miscellaneous Instructions: setmaxnreg
 __device__ __forceinline__ void set_registers_down_40() {
@@ -133,28 +135,37 @@ __device__ __forceinline__ void bulk_copy(u32 dst, const void* src, u32 bytes, u
       : "memory");
 }
 
-// PTX ISA: Logic and Shift Instructions: lop3
-__device__ __forceinline__ u32 pick_low(u32 value) {
+// PTX ISA: Half Precision Floating-Point: sub
+__device__ __forceinline__ u32 sub2_by_low(u32 a, u32 b) {
   u32 d;
-  asm("lop3.b32 %0, %1, 0x000f000f, 0x64006400, 0xea;"
+  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {l, l}; sub.rn.f16x2 %0, %1, b; }"
       : "=r"(d)
-      : "r"(value));
+      : "r"(a), "r"(b));
   return d;
 }
 
-// PTX ISA: Logic and Shift Instructions: lop3
-__device__ __forceinline__ u32 pick_high(u32 value) {
+// PTX ISA: Half Precision Floating-Point: mul
+__device__ __forceinline__ u32 mul2_by_low(u32 a, u32 b) {
   u32 d;
-  asm("lop3.b32 %0, %1, 0x00f000f0, 0x54005400, 0xea;"
+  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {l, l}; mul.rn.f16x2 %0, %1, b; }"
       : "=r"(d)
-      : "r"(value));
+      : "r"(a), "r"(b));
   return d;
 }
 
-// PTX ISA: Half Precision Floating-Point: sub, fma
-__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
+// PTX ISA: Half Precision Floating-Point: sub
+__device__ __forceinline__ u32 sub2_by_high(u32 a, u32 b) {
   u32 d;
-  asm("sub.rn.f16x2 %0, %1, %2;"
+  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {h, h}; sub.rn.f16x2 %0, %1, b; }"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
+}
+
+// PTX ISA: Half Precision Floating-Point: mul
+__device__ __forceinline__ u32 mul2_by_high(u32 a, u32 b) {
+  u32 d;
+  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {h, h}; mul.rn.f16x2 %0, %1, b; }"
       : "=r"(d)
       : "r"(a), "r"(b));
   return d;
@@ -169,21 +180,12 @@ __device__ __forceinline__ u32 mul2(u32 a, u32 b) {
   return d;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: prmt
-__device__ __forceinline__ u32 low_half_twice(u32 value) {
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_global_nc_u32(const void* src) {
   u32 d;
-  asm("prmt.b32 %0, %1, 0, 0x1010;"
+  asm("ld.global.nc.b32 %0, [%1];"
       : "=r"(d)
-      : "r"(value));
-  return d;
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: prmt
-__device__ __forceinline__ u32 high_half_twice(u32 value) {
-  u32 d;
-  asm("prmt.b32 %0, %1, 0, 0x3232;"
-      : "=r"(d)
-      : "r"(value));
+      : "l"(src));
   return d;
 }
 
@@ -298,15 +300,6 @@ __device__ __forceinline__ void st_global_u32(void* dst, u32 a) {
       : "memory");
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ u32 ld_global_nc_u32(const void* src) {
-  u32 d;
-  asm("ld.global.nc.b32 %0, [%1];"
-      : "=r"(d)
-      : "l"(src));
-  return d;
-}
-
 // PTX ISA: Data Movement and Conversion Instructions: cvt
 __device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
   asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
@@ -323,14 +316,19 @@ __device__ __forceinline__ u32 ld_global_nc_u16(const void* src) {
   return d;
 }
 
-// Eight nibbles of `word` to the A fragment of mma.m16n8k16, as q - zero, bit-exact.
-// zero_0 and zero_8 hold magic + zero point of features g and g + 8, twice each.
-__device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u32 zero_8) {
-  a[0] = sub2(pick_low(word), zero_0);
-  a[1] = sub2(pick_high(word), zero_8);
+// Eight nibbles of `word` to an A fragment of wgmma: (q - zero) * scale, rounded once. A nibble alone is
+// a subnormal number; the scale of its feature, g or g + 8, undoes that. The difference is exact.
+__device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 scales, u32 zeros) {
+  a[0] = mul2_by_low(sub2_by_low(word & 0x000f000f, zeros), scales);
+  a[1] = mul2_by_high(sub2_by_high(word & 0x00f000f0, zeros), scales);
   word >>= 8;
-  a[2] = sub2(pick_low(word), zero_0);
-  a[3] = sub2(pick_high(word), zero_8);
+  a[2] = mul2_by_low(sub2_by_low(word & 0x000f000f, zeros), scales);
+  a[3] = mul2_by_high(sub2_by_high(word & 0x00f000f0, zeros), scales);
+}
+
+// 1 / f of a row factor's bits, 2^12 * f: powers of two, so that only the exponent field counts.
+__device__ __forceinline__ float inverse_factor(u32 factor) {
+  return __uint_as_float((154 - (factor >> 10)) << 23);
 }
 
 // Pins a register in the compiler's eyes: it is not given away before this point.
@@ -434,7 +432,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   u32 scales[ROW_BLOCKS][GROUPS_PER_BLOCK];  // of features g and g + 8
   const u32 zero_smem = blocks_smem + WEIGHT_BYTES + BLOCK_SCALE_BYTES + warp % 4 * (GROUPS_PER_BLOCK * 8) + lane / 4;
   u32 zeros[ROW_BLOCKS][GROUPS_PER_BLOCK];
-  u32 scale_0[ROW_BLOCKS], scale_8[ROW_BLOCKS];
+  u32 group_scales[ROW_BLOCKS], group_zeros[ROW_BLOCKS];  // what dequantize takes
   auto fetch = [&](u32 slot, int half) {     // 64 of a stage's inputs, and their groups
 #pragma unroll
     for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
@@ -452,7 +450,14 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     __syncwarp();
     mbarrier_arrive_if(empty + slot * 8, yes && lane == 0);
   };
-  u32 zero_0[ROW_BLOCKS], zero_8[ROW_BLOCKS];
+  u32 factors[ROW_BLOCKS];  // what multiplies the scales of features g and g + 8
+  auto load_table = [&](int n_tile) {
+#pragma unroll
+    for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+      const int strip = min(n_tile * TILE_STRIPS + warp / 4 * ROW_BLOCKS + rb, STRIPS - 1);
+      factors[rb] = ld_global_nc_u32(packed + TABLE_OFFSET + (strip * 4 + warp % 4) * 32 + lane / 4 * 4);
+    }
+  };
 
   // ---- the consumers ------------------------------------------------------------------------------
   set_registers_up_232();
@@ -461,6 +466,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   while (next_part()) {
     int m_first, n_tile;
     find_tile(tile, m_first, n_tile);
+    load_table(n_tile);
     float acc[ROW_BLOCKS][TOKEN_TILES][4] = {};
     // The zeros of the accumulators are written before the first wgmma_fence, not moved behind it.
 #pragma unroll
@@ -481,19 +487,15 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
           if (step % GROUP_STEPS == 0) {  // a new group
 #pragma unroll
             for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-              scale_0[rb] = low_half_twice(scales[rb][step / GROUP_STEPS]);
-              scale_8[rb] = high_half_twice(scales[rb][step / GROUP_STEPS]);
-              zero_0[rb] = 0x64006400 + (zeros[rb][step / GROUP_STEPS] & 15) * 0x00010001;
-              zero_8[rb] = 0x54005400 + (zeros[rb][step / GROUP_STEPS] >> 4) * 0x00100010;
+              const u32 scale = mul2(scales[rb][step / GROUP_STEPS], factors[rb]);
+              const u32 zero = zeros[rb][step / GROUP_STEPS];
+              group_scales[rb] = mul2(scale, 0x5c006c00);
+              group_zeros[rb] = zero & 15 | (zero & 240) << 16;
             }
           }
 #pragma unroll
-          for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-            u32 (&part)[4] = a[chunk % 2][s][rb];
-            dequantize(part, words[rb][step / 4][step % 4], zero_0[rb], zero_8[rb]);
-            part[0] = mul2(part[0], scale_0[rb]), part[1] = mul2(part[1], scale_8[rb]);
-            part[2] = mul2(part[2], scale_0[rb]), part[3] = mul2(part[3], scale_8[rb]);
-          }
+          for (int rb = 0; rb < ROW_BLOCKS; ++rb)
+            dequantize(a[chunk % 2][s][rb], words[rb][step / 4][step % 4], group_scales[rb], group_zeros[rb]);
         }
         wgmma_fence();
 #pragma unroll
@@ -528,15 +530,18 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
 
     // ---- to y: a warp stores 8 tokens x 16 features at once ------------------------------------
     const int warp_feature = n_tile * BLOCK_N + warp / 4 * (ROW_BLOCKS * 64) + warp % 4 * 16;
+    float unit_0[ROW_BLOCKS], unit_8[ROW_BLOCKS];
     float bias_0[ROW_BLOCKS], bias_8[ROW_BLOCKS];
 #pragma unroll
     for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+      unit_0[rb] = inverse_factor(factors[rb] & 0xffff), unit_8[rb] = inverse_factor(factors[rb] >> 16);
       const int feature = min(warp_feature + rb * 64 + lane / 4, N - 1);
       const int feature_8 = min(feature + 8, N - 1);
       unpack_to_float(bias_0[rb], bias_8[rb],
                       ld_global_nc_u16(bias + 2 * feature) | ld_global_nc_u16(bias + 2 * feature_8) << 16);
     }
     auto store = [&](int rb, int t, float v0, float v1, float v2, float v3) {
+      v0 *= unit_0[rb], v1 *= unit_0[rb], v2 *= unit_8[rb], v3 *= unit_8[rb];
       v0 += bias_0[rb], v1 += bias_0[rb], v2 += bias_8[rb], v3 += bias_8[rb];
       const u32 low = transpose_8x8(pack_from_float(v0, v1));
       const u32 high = transpose_8x8(pack_from_float(v2, v3));

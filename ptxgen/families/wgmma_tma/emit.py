@@ -147,7 +147,7 @@ def _constants(shape: TmaShape, code: str) -> str:
     if problem.whole_k or layout.factor_bytes:
         what = "whole-K groups" if problem.whole_k else "row factors"
         lines.append(f"enum : u64 {{ TABLE_OFFSET = {layout.blocks_bytes} }};  // {what}")
-        if problem.zero == "int":
+        if problem.whole_k and problem.zero == "int":
             lines.append(f"enum : u64 {{ TABLE_SCALE_BYTES = {layout.table_scale_bytes} }};")
     return "\n".join([*lines, ""])
 

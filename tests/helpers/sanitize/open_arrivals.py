@@ -19,8 +19,8 @@ HEADING = """\
 """
 
 _INIT = (
-    r"mbarrier_init\(empty \+ slot \* 8, CONSUMER_WARPS( \* MULTICAST)?\);",
-    r"mbarrier_init(empty + slot * 8, CONSUMER_WARPS\1 * 32);",
+    r"mbarrier_init\(empty \+ slot \* 8, (CONSUMER_WARPS|SLOT_READERS)( \* MULTICAST)?\);",
+    r"mbarrier_init(empty + slot * 8, \1\2 * 32);",
 )
 _ARRIVE = (
     r"mbarrier_arrive_if\(empty \+ slot \* 8, yes && lane == 0\);",

@@ -12,6 +12,7 @@ from bundle_helpers import FakeDriver, bucket, compiled, plan, run, small_bundle
 
 from ptxgen.bundle.write import write_bundle
 from ptxgen.problem import Problem
+from ptxgen.weights.layout import packed_layout
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import QuantizedWeight
 
@@ -200,6 +201,7 @@ int main(int argc, char **argv) {{
     [
         Problem(n=72, k=160, group_size=32, zero="int"),
         Problem(n=136, k=192, group_size=64, dtype="bf16"),
+        Problem(n=136, k=192, group_size=64),
         Problem(n=64, k=384, group_size=128, zero="int"),
         Problem(n=40, k=160, group_size=160, zero="int"),
         Problem(n=200, k=288, group_size=288, dtype="bf16"),
@@ -214,7 +216,11 @@ def test_c_packs_the_same_bytes(tmp_path: Path, problem: Problem) -> None:
     rng = np.random.default_rng(7)
     groups = (problem.n, problem.num_groups)
     codes = rng.integers(0, 16, (problem.n, problem.k), dtype=np.uint8)
-    scales = rng.integers(0, 0x7800, groups, dtype=np.uint16)  # finite bits in both dtypes
+    # Finite bits in both dtypes, of both signs; a row each of zeros, of subnormal and of all sizes.
+    limits = np.linspace(0, 0x7BFF, problem.n).astype(np.uint16)[:, None]
+    limits[1] = 0x3FF
+    scales = rng.integers(0, limits, groups, dtype=np.uint16, endpoint=True)
+    scales |= rng.integers(0, 2, groups, dtype=np.uint16) << np.uint16(15)
     zeros = rng.integers(0, 16, groups, dtype=np.uint8) if problem.zero == "int" else None
     names = [tmp_path / name for name in ("codes", "scales", "packed")]
     codes.tofile(names[0])
@@ -230,4 +236,8 @@ def test_c_packs_the_same_bytes(tmp_path: Path, problem: Problem) -> None:
         torch.from_numpy(scales.view(np.int16)).view(dtype),
         None if zeros is None else torch.from_numpy(zeros),
     )
-    assert np.array_equal(np.fromfile(names[2], np.uint8), pack(weight, problem).numpy())
+    packed = pack(weight, problem).numpy()
+    assert np.array_equal(np.fromfile(names[2], np.uint8), packed)
+    layout = packed_layout(problem)
+    if layout.factor_bytes:
+        assert len(set(packed[layout.blocks_bytes :].view(np.uint16))) > 20

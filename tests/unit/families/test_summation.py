@@ -138,19 +138,26 @@ def test_a_single_sum_does_not_see_how_much_a_stage_holds() -> None:
 
 def test_wgmma_tma_has_the_orders_of_wgmma_and_stream_k_one_for_each_config() -> None:
     problem = PROBLEMS[0]
+    assert not problem.whole_k, "so that the two families' weights are in different units"
     for split_k, multicast, block_m, chunk in product((1, 2, 4, 8), (1, 2), (16, 64), (1, 4)):
         config = replace(
             TMA_BASE, split_k=split_k, multicast=multicast, block_m=block_m, chunk=chunk
         )
         wgmma = replace(WGMMA_BASE, split_k=split_k)
-        assert WGMMA_TMA.summation_key(problem, config) == WGMMA.summation_key(problem, wgmma)
+        own, other = WGMMA_TMA.summation_key(problem, config), WGMMA.summation_key(problem, wgmma)
+        assert own == other.replace("wgmma", "wgmma_tma")
         keys = {
             family.summation_key(PROBLEMS[2], c)
             for family, c in ((WGMMA_TMA, config), (WGMMA, wgmma))
         }
         assert len(keys) == (1 if split_k == 1 else 2), "wgmma scales each part by a whole-K scale"
     whole = {WGMMA_TMA.summation_key(problem, replace(TMA_BASE, max_ctas=n)) for n in (0, 114, 132)}
-    assert whole == {WGMMA.summation_key(problem, WGMMA_BASE)}
+    assert len(whole) == 1
+    turns = {
+        WGMMA_TMA.summation_key(problem, replace(TMA_BASE, warpgroups_k=2, split_k=split_k))
+        for split_k in (1, 2)
+    }
+    assert len(turns - whole) == 2
     shared = {
         WGMMA_TMA.summation_key(
             problem, replace(TMA_BASE, max_ctas=max_ctas, block_m=block_m, stream_k=True)

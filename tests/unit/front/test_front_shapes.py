@@ -17,7 +17,7 @@ from ptxtune.shapes_text import SHOWN, shapes_document, shapes_text
 from search.shape_report import ShapeFailure, ShapeReport
 
 PROBLEM = Problem(232, 2752, 64, "bf16", "int", bias=True)
-CONFIG = default_config(PROBLEM, arch_named("sm_90a"), 17, 132)
+CONFIG = default_config(PROBLEM, arch_named("sm_90"), 17, 132)
 FAILURE = ShapeFailure(PROBLEM, 17, CONFIG, Status.WRONG, "relative error 0.5 is\nabove 0.01")
 GOOD = ShapeReport(
     seed=3,

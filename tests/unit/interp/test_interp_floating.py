@@ -11,6 +11,10 @@ import pytest
 from exact_rounding import BF16, F16, F32, Format, samples
 from lanes_kernel import Array, apply, one
 
+from ptxgen.problem import Dtype
+from ptxgen.ptx import packed16
+from ptxgen.ptx.instruction import Instruction
+
 COUNT = 1024
 FORMATS: dict[str, Format] = {"f16": F16, "bf16": BF16, "f32": F32}
 NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF}
@@ -66,6 +70,31 @@ def test_packed_halves_round_once(opcode: str, kind: str) -> None:
     result = one(f"{opcode}.rn.{kind} %o0, {names};", *words)
     assert (result & np.uint32(0xFFFF)).tolist() == expected(opcode, form, low)
     assert (result >> np.uint32(16)).tolist() == expected(opcode, form, high)
+
+
+BY_HALF: dict[str, Callable[[Dtype, str], Instruction]] = {
+    "fma": packed16.fma2_by_half,
+    "sub": packed16.sub2_by_half,
+    "mul": packed16.mul2_by_half,
+}
+
+
+@pytest.mark.parametrize("half", ["low", "high"])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("opcode", BY_HALF)
+def test_one_half_of_the_later_operands_serves_both(opcode: str, dtype: Dtype, half: str) -> None:
+    form = FORMATS["f16" if dtype == "fp16" else "bf16"]
+    count = 3 if opcode == "fma" else 2
+    low, high = (tuple(samples(form, COUNT, seed + n) for n in range(count)) for seed in (40, 50))
+    instruction = BY_HALF[opcode](dtype, half)
+    assert f"{opcode}2_by_{half}(" in instruction.signature
+    body = instruction.ptx.replace("%0", "%o0")
+    for number in range(count):
+        body = body.replace(f"%{number + 1}", f"%i{number}")
+    result = one(body, *(packed(a, b) for a, b in zip(low, high, strict=True)))
+    twice = (low if half == "low" else high)[1:]
+    assert (result & np.uint32(0xFFFF)).tolist() == expected(opcode, form, (low[0], *twice))
+    assert (result >> np.uint32(16)).tolist() == expected(opcode, form, (high[0], *twice))
 
 
 @pytest.mark.parametrize("opcode", EXACT)

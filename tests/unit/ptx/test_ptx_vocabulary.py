@@ -75,6 +75,12 @@ VOCABULARY: list[Instruction] = [
     *(packed16.pack_from_float(dtype) for dtype in ("fp16", "bf16")),
     *(packed16.sub2(dtype, arch) for dtype in ("fp16", "bf16") for arch in (SM80, SM90)),
     *(packed16.mul2(dtype, arch) for dtype in ("fp16", "bf16") for arch in (SM80, SM90)),
+    *(
+        by_half(dtype, half)
+        for by_half in (packed16.fma2_by_half, packed16.sub2_by_half, packed16.mul2_by_half)
+        for dtype in ("fp16", "bf16")
+        for half in ("low", "high")
+    ),
 ]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import operator
 import re
+import struct
 
 import pytest
 import torch
@@ -81,6 +83,43 @@ def test_the_formula_finds_every_value(n: int, group: int, zero: str) -> None:
                 8 if zeros is None else zeros[feature][j],
                 scales[feature][j],
             )
+
+
+FACTOR = re.compile(
+    r"One factor a feature.*\n  fp16 at (.+)\n  its exponent field = (.+), its mantissa 0"
+)
+
+
+@pytest.mark.parametrize("zero", ["sym", "int"])
+@pytest.mark.parametrize("group", [32, 128])
+def test_the_formula_finds_every_row_factor(group: int, zero: str) -> None:
+    """Which brings the row's largest scale, of any size, to 2^-9..2^-8 or is 2^12 * 2^3."""
+    problem = Problem(72, 384, group, "fp16", zero)  # type: ignore[arg-type]
+    weight = random_quantized(problem, torch.Generator().manual_seed(1))
+    sizes = torch.tensor([2.0 ** (n % 25 - 9) for n in range(72)]).unsqueeze(1)
+    weight.scales.mul_(sizes.half())
+    data = bytes(pack(weight, problem).tolist())
+    words = layout_words(problem)
+    ((place, field),) = FACTOR.findall(str(words["formula"]))
+    assert field == "min(30, 33 - exponent field of the row's largest scale)"
+    found = set()
+    for feature in range(72):
+        names = {name: value for name, value in words.items() if isinstance(value, int)}
+        names |= {"strip": feature // 64, "r": feature % 64 // 16}
+        names |= {"h": feature % 16 // 8, "g": feature % 8}
+        offset = value_of(ast.parse(place, mode="eval").body, names)
+        (factor,) = struct.unpack_from("<e", data, offset)
+        assert math.frexp(factor)[0] == 0.5
+        largest = float(weight.scales[feature].abs().max()) * factor / 2**12
+        assert 2.0**-9 <= largest < 2.0**-8 or (factor == 2.0**15 and largest < 2.0**-9)
+        found.add(factor)
+    assert len(found) > 15
+
+
+@pytest.mark.parametrize("problem", [Problem(64, 128, 128, "bf16"), Problem(64, 96, 96)])
+def test_other_layouts_have_no_row_factors(problem: Problem) -> None:
+    assert "factor" not in layout_formula(problem)
+    assert packed_layout(problem).factor_bytes == 0
 
 
 def test_words_are_json_and_carry_the_sizes() -> None:

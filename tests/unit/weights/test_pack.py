@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from ptxgen.errors import TensorError
 from ptxgen.problem import Problem
 from ptxgen.weights.layout import packed_layout
-from ptxgen.weights.pack import pack, unpack
+from ptxgen.weights.pack import pack, row_factors, unpack
 from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight
 
 WHOLE_K = -1
@@ -30,6 +31,12 @@ def random_weight(problem: Problem, seed: int = 0) -> QuantizedWeight:
     scales = torch.randn(groups, generator=generator).to(TORCH_DTYPES[problem.dtype])
     zeros = torch.randint(0, 16, groups, generator=generator, dtype=torch.uint8)
     return QuantizedWeight(q, scales, zeros if problem.zero == "int" else None)
+
+
+def factor_of(largest: float) -> float:
+    """2^12 * f of a row whose largest scale has this size, by floating-point functions alone."""
+    _, exponent = math.frexp(largest)  # largest is in [2^(exponent - 1), 2^exponent)
+    return 2.0 ** (12 + (min(3, -8 - exponent) if largest else 3))
 
 
 def half_bytes(value: torch.Tensor) -> bytes:
@@ -60,6 +67,12 @@ class SlowPacker:
         if feature >= self.problem.n or group >= self.problem.num_groups:
             return b"\0\0"
         return half_bytes(self.scales[feature, group])
+
+    def factor(self, feature: int) -> bytes:
+        if feature >= self.problem.n:
+            return struct.pack("<e", 2.0**15)
+        largest = max(abs(float(scale)) for scale in self.scales[feature])
+        return struct.pack("<e", factor_of(largest))
 
     def word(self, feature0: int, k0: int, lane: int) -> int:
         g, t = lane // 4, lane % 4
@@ -104,11 +117,14 @@ class SlowPacker:
     def pack(self) -> bytes:
         strips, k_blocks = -(-self.problem.n // 64), -(-self.problem.k // 128)
         data = b"".join(self.block(s, b) for s in range(strips) for b in range(k_blocks))
+        rows = [64 * s + 16 * r for s in range(strips) for r in range(4)]
         if self.problem.whole_k:
-            rows = [64 * s + 16 * r for s in range(strips) for r in range(4)]
             data += b"".join(self.scale_rows(row, 0) for row in rows)
             if self.problem.zero == "int":
                 data += b"".join(self.zero_rows(row, 0) for row in rows)
+        elif self.problem.dtype == "fp16":
+            pairs = [(row + g, row + g + 8) for row in rows for g in range(8)]
+            data += b"".join(self.factor(low) + self.factor(high) for low, high in pairs)
         return data
 
 
@@ -131,6 +147,76 @@ def test_every_byte_is_as_the_docstring_says(n: int, k: int, group: int, zero: s
     assert len(expected) == packed_layout(problem).total_bytes
     assert bytes(packed.tolist()) == expected
     assert_same(unpack(packed, problem), weight)
+
+
+@pytest.mark.parametrize("zero", ["sym", "int"])
+@pytest.mark.parametrize("group", [32, 128, WHOLE_K])
+def test_every_byte_of_bf16_too(group: int, zero: str) -> None:
+    """No row factors there, and none where the group is the whole K."""
+    problem = problem_of(72, 384, group, zero, "bf16")
+    weight = random_weight(problem)
+    assert bytes(pack(weight, problem).tolist()) == SlowPacker(weight, problem).pack()
+
+
+def wide_weight(problem: Problem) -> QuantizedWeight:
+    """Scales of all signs and sizes: each row up to a largest size of its own, from 0 on."""
+    weight = random_weight(problem)
+    generator = torch.Generator().manual_seed(5)
+    shape = (problem.n, problem.num_groups)
+    limits = torch.linspace(0, 0x7BFF, problem.n).view(-1, 1)
+    bits = (limits * torch.rand(shape, generator=generator)).round().to(torch.int16)
+    bits[:, 1:2] = limits.to(torch.int16)
+    signs = torch.randint(0, 2, shape, generator=generator, dtype=torch.bool)
+    bits = torch.where(signs, bits | -0x8000, bits)
+    return QuantizedWeight(weight.q, bits.view(torch.float16), weight.zeros)
+
+
+@pytest.mark.parametrize("zero", ["sym", "int"])
+def test_row_factors_of_every_size_lie_behind_the_blocks(zero: str) -> None:
+    problem = problem_of(200, 192, 64, zero)
+    weight, layout = wide_weight(problem), packed_layout(problem)
+    packed = pack(weight, problem)
+    assert bytes(packed.tolist()) == SlowPacker(weight, problem).pack()
+    table = packed[layout.blocks_bytes :].view(torch.float16)
+    assert table.shape == (256,)
+    factors = row_factors(weight.scales)
+    assert set(factors.log2().tolist()) == set(range(-12, 16))
+    for n in range(256):  # [strip][row block][g][2], as one number
+        where = n // 64 * 64 + n % 64 // 16 * 16 + n % 8 * 2 + n % 16 // 8
+        assert table[where] == (factors[n] if n < problem.n else 2.0**15)
+
+
+def test_unpack_does_not_look_at_row_factors() -> None:
+    problem = problem_of(72, 256, 64, "int")
+    weight = random_weight(problem)
+    packed = pack(weight, problem)
+    packed[packed_layout(problem).blocks_bytes :] = 0xEE
+    assert_same(unpack(packed, problem), weight)
+
+
+FIELDS = range(31)
+MANTISSAS = (0, 1, 0x155, 0x200, 0x3FE, 0x3FF)
+
+
+@pytest.mark.parametrize("sign", [0, 0x8000])
+def test_a_row_factor_brings_the_largest_scale_into_its_binade(sign: int) -> None:
+    """Of every finite exponent field, zero and subnormal scales among them."""
+    sizes = [field << 10 | mantissa for field in FIELDS for mantissa in MANTISSAS]
+    bits = torch.tensor([sign | size for size in sizes]).to(torch.int16)
+    largest = bits.view(torch.float16)
+    scales = torch.zeros(len(sizes), 5, dtype=torch.float16)
+    scales[:, 3], scales[:, 1] = largest, -largest / 2
+    for scale, stored in zip(largest.tolist(), row_factors(scales).tolist(), strict=True):
+        mantissa, exponent = math.frexp(stored)
+        factor = stored / 2**12
+        assert mantissa == 0.5
+        assert 2.0**-12 <= stored <= 2.0**15
+        assert stored == factor_of(abs(scale))
+        if factor == 2.0**3:
+            assert abs(scale) * factor < 2.0**-8
+        else:
+            assert 2.0**-9 <= abs(scale) * factor < 2.0**-8
+    assert exponent == 1 - 12
 
 
 def assert_same(found: QuantizedWeight, expected: QuantizedWeight) -> None:
@@ -224,11 +310,12 @@ def test_a_large_weight_packs_in_seconds() -> None:
     "packed",
     [
         torch.zeros(10, dtype=torch.uint8),
-        torch.zeros(4224, dtype=torch.int8),
-        torch.zeros(8448, dtype=torch.uint8)[::2],
-        torch.zeros(1, 4224, dtype=torch.uint8),
+        torch.zeros(4224, dtype=torch.uint8),
+        torch.zeros(4352, dtype=torch.int8),
+        torch.zeros(8704, dtype=torch.uint8)[::2],
+        torch.zeros(1, 4352, dtype=torch.uint8),
     ],
 )
 def test_unpack_refuses_another_tensor(packed: torch.Tensor) -> None:
-    with pytest.raises(TensorError, match="4224"):
+    with pytest.raises(TensorError, match=r"\(4352,\) bytes"):
         unpack(packed, problem_of(64, 128, 128))
