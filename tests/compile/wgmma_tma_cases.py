@@ -48,7 +48,7 @@ CASES: dict[str, Case] = {
         ),
         "in turns, two row blocks, split K, an odd number of stages": (
             Problem(256, 1280, 128),
-            replace(BASE, block_n=256, warpgroups=2, num_stages=6, warpgroups_k=2, split_k=2),
+            replace(BASE, block_n=128, num_stages=6, chunk=4, warpgroups_k=2, split_k=2),
             16,
         ),
         "split K in two": (Problem(64, 640, 64), replace(BASE, split_k=2), 17),
