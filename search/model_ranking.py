@@ -2,7 +2,7 @@
 
 python -m search.model_ranking tests/data/recorded-h200.jsonl.gz \\
     > reports/results/nvidia-h200/model-ranking.json
-and the same for recorded-h200-wgmma-tma.jsonl.gz and model-ranking-wgmma-tma.json.
+and the same for recorded-h200-one-fma.jsonl.gz and model-ranking-one-fma.json.
 """
 
 from __future__ import annotations

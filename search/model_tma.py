@@ -12,6 +12,7 @@ from math import ceil
 
 from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec, GpuSpec
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
+from ptxgen.families.wgmma_tma.dequant import zero_first
 from ptxgen.families.wgmma_tma.shape import (
     CHUNK_STEPS,
     REGISTERS_PER_LANE,
@@ -36,9 +37,11 @@ REGISTER_STEP = 8
 TENSOR_CYCLES_PER_TOKEN = 0.5
 """Of an m64k16 operand, on all four tensor cores of an SM: the dense peak."""
 
-ROW_BLOCK_CYCLES = 239.0
-"""In which a quarter of an SM issues what one warp needs for its rows of a 64 x 128 weight block:
-13 instructions for 8 weights of a lane and some 60 more, at 0.69 a cycle (fitted)."""
+ROW_BLOCK_CYCLES = {"one fma": 180.0, "zero first": 239.0}
+"""In which a quarter of an SM issues what one warp needs for its rows of a 64 x 128 weight block: 9
+or 13 instructions for 8 weights of a lane (ptxgen.families.wgmma_tma.dequant) and some 50 to 60
+more, at 0.69 a cycle. The 13 are fitted; the 9 bring the median of 1,246 later trials within 1 %
+(eight layers, M = 32 to 128, H200, 2026-11-30)."""
 
 WARP_CYCLES = 38.0
 """The same of what a warp does once a stage: waits, addresses, barriers (fitted)."""
@@ -217,15 +220,16 @@ class _Work:
             memory_us=problem.bytes_moved(m) / (gpu.read_gbps * 1e3),
             port_us=stages * shape.copied_bytes / (SM_PORT_GBPS * 1e3),
             latency_us=stages * SLOT_LATENCY_US / config.num_stages,
-            issue_us=stage_us * _issue_cycles(shape.strips, config.warpgroups),
+            issue_us=stage_us * _issue_cycles(shape, shape.strips, config.warpgroups),
             tensor_us=stage_us * shape.strips * _block_tensor_cycles(config),
             chain_us=stage_us * _chain_cycles(shape) / config.warpgroups_k,
         )
 
 
-def _issue_cycles(blocks: int, warps: int) -> float:
+def _issue_cycles(shape: TmaShape, blocks: int, warps: int) -> float:
     """A stage's cycles of a quarter of an SM, of so many weight blocks and warps."""
-    return blocks * ROW_BLOCK_CYCLES + warps * WARP_CYCLES
+    way = "zero first" if zero_first(shape.problem) else "one fma"
+    return blocks * ROW_BLOCK_CYCLES[way] + warps * WARP_CYCLES
 
 
 def _block_tensor_cycles(config: WgmmaTmaConfig) -> float:
@@ -235,7 +239,7 @@ def _block_tensor_cycles(config: WgmmaTmaConfig) -> float:
 
 def _chain_cycles(shape: TmaShape) -> float:
     """A stage of one warpgroup by itself: it dequantizes a chunk while it multiplies another."""
-    issue = LONE_WARP * _issue_cycles(shape.row_blocks, 1)
+    issue = LONE_WARP * _issue_cycles(shape, shape.row_blocks, 1)
     tensor = shape.row_blocks * _block_tensor_cycles(shape.config)
     chunks = CHUNK_STEPS // shape.config.chunk
     return max(issue, tensor) + chunks * CHUNK_CYCLES
