@@ -63,8 +63,8 @@ def pairs(
 ) -> list[tuple[float, float]]:
     """(predicted, measured) microseconds of a task's configs.
 
-    The first recording is of symmetric layers, whose kernels had 13 instructions for 8 weights then,
-    as those with zero points have since: with these they are compared.
+    The first recording is of symmetric layers, whose kernels had 13 instructions for 8 weights,
+    as those with zero points still have: with these they are compared.
     """
     as_now = replace(task, problem=replace(task.problem, zero=zero))
     ranker = Ranker(as_now, recording.arch, gpu_spec_of(recording.device), recording.families())
