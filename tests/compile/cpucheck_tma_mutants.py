@@ -7,6 +7,7 @@ from cpucheck_mutants import EARLY, FAULT, GUARD, ORDER, RACE, UNWRITTEN, VALUE,
 RING = "ring turns twice"
 TAILS = "tails of m, n and k, two row blocks, bias"
 WHOLE_K = "whole K, two warpgroups, fewer tokens than a tile"
+TURNS = "in turns, a ring that turns twice"
 SPLIT = "split K in two"
 SPLIT_FOUR = "split K in four, uneven, tails, bias"
 MULTICAST = "multicast over two, a tile beyond N"
@@ -244,6 +245,59 @@ TMA_MUTANTS: list[Mutant] = [
         VALUE,
     ),
     mutant("twice the row factors", RING, r"\(154 - \(factor", "(153 - (factor", VALUE),
+    # ---- warpgroups in turns
+    mutant(
+        "both groups start with the first slot", TURNS, r"slot = turn,", "slot = 0,", VALUE, FAULT
+    ),
+    mutant(
+        "both groups do every stage", TURNS, r"stage \+= TURNS\)", "++stage)", VALUE, FAULT, RACE
+    ),
+    mutant(
+        "a slot waits for the warps of both groups",
+        TURNS,
+        r"mbarrier_init\(empty \+ slot \* 8, SLOT_READERS\)",
+        "mbarrier_init(empty + slot * 8, CONSUMER_WARPS)",
+        FAULT,
+    ),
+    mutant(
+        "the slot of the other group is released",
+        TURNS,
+        r"used_slot < TURNS \? used_slot \+ \(STAGES - TURNS\) : used_slot - TURNS",
+        "used_slot == 0 ? STAGES - 1 : used_slot - 1",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "sums meet in a ring that is in use",
+        TURNS,
+        r"has been used up -*\n    named_barrier_sync\(1, CONSUMERS\);\n",
+        "has been used up\n",
+        RACE,
+    ),
+    mutant(
+        "sums are added before they are there",
+        TURNS,
+        r"    named_barrier_sync\(1, CONSUMERS\);\n    if \(turn > 0\) return;",
+        "    if (turn > 0) return;",
+        RACE,
+        VALUE,
+    ),
+    mutant(
+        "both groups go on to the store",
+        TURNS,
+        r"    if \(turn > 0\) return;\n",
+        "",
+        RACE,
+        VALUE,
+    ),
+    mutant(
+        "a thread adds another one's sums",
+        TURNS,
+        r"tid % FINISHERS \* 16",
+        "(tid + turn * 32) % FINISHERS * 16",
+        VALUE,
+        RACE,
+    ),
     # ---- split K over a cluster
     mutant(
         "no cluster barrier before sums are sent",
