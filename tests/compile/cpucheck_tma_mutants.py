@@ -250,9 +250,6 @@ TMA_MUTANTS: list[Mutant] = [
         "both groups start with the first slot", TURNS, r"slot = turn,", "slot = 0,", VALUE, FAULT
     ),
     mutant(
-        "both groups do every stage", TURNS, r"stage \+= TURNS\)", "++stage)", VALUE, FAULT, RACE
-    ),
-    mutant(
         "a slot waits for the warps of both groups",
         TURNS,
         r"mbarrier_init\(empty \+ slot \* 8, SLOT_READERS\)",
