@@ -6,6 +6,8 @@ ptxgen.families.wgmma.compute, whose order this follows.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ptxgen.families.wgmma_tma import dequant
 from ptxgen.families.wgmma_tma.shape import TmaShape
 from ptxgen.problem import Problem
@@ -129,9 +131,12 @@ def tile_setup(shape: TmaShape) -> str:
     """What stays the same for a tile or for the kernel: row factors, or a whole-K zero point."""
     problem = shape.problem
     if dequant.has_factors(problem):
-        return _per_tile(shape, "factors", "what multiplies the scales of features g and g + 8") % (
+        return _per_tile(
+            shape,
+            "factors",
+            "what multiplies the scales of features g and g + 8",
             "factors[rb] = ld_global_nc_u32(packed + TABLE_OFFSET + (strip * 4 + warp % 4) * 32"
-            " + lane / 4 * 4);"
+            " + lane / 4 * 4);",
         )
     if not problem.whole_k:
         return ""
@@ -139,11 +144,14 @@ def tile_setup(shape: TmaShape) -> str:
     shifts = dequant.whole_k_shifts(problem, "zero")
     if problem.zero == "sym":
         return scales + f"  const u32 group_shifts[1] = {{{shifts}}};\n"
-    return scales + _per_tile(shape, "group_shifts", "-zero point of features g and g + 8") % (
+    return scales + _per_tile(
+        shape,
+        "group_shifts",
+        "-zero point of features g and g + 8",
         f"""\
 const u32 zero = ld_global_nc_u8(packed + TABLE_OFFSET + TABLE_SCALE_BYTES
                                        + (strip * 4 + warp % 4) * 8 + lane / 4);
-      group_shifts[rb] = {shifts};"""
+      group_shifts[rb] = {shifts};""",
     )
 
 
@@ -157,41 +165,79 @@ def reads_table(problem: Problem) -> bool:
     return dequant.has_factors(problem) or (problem.whole_k and problem.zero == "int")
 
 
-def _per_tile(shape: TmaShape, name: str, comment: str) -> str:
-    """A register for each of a tile's row blocks, and the lambda that loads them; %s is what it does."""
-    # Doubled: the text is a template for the % operator.
-    strip = f"{shape.share} * ROW_BLOCKS + rb".replace("%", "%%")
+def _per_tile(shape: TmaShape, name: str, comment: str, load: str) -> str:
+    """A register for each of a tile's row blocks, and the lambda that loads them from the table."""
     return f"""\
   u32 {name}[ROW_BLOCKS];  // {comment}
   auto load_table = [&](int n_tile) {{
 #pragma unroll
     for (int rb = 0; rb < ROW_BLOCKS; ++rb) {{
-      const int strip = min(n_tile * TILE_STRIPS + {strip}, STRIPS - 1);
-      %s
+      const int strip = {shape.strip};
+      {load}
     }}
   }};
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Texts of how a warpgroup walks over the stages and the slots of the ring.
+
+    Attributes:
+        first: its first stage.
+        next_stage: goes on to its next one.
+        more: whether there is one.
+        next_slot: goes on to that one's slot; what follows is done where the ring starts anew.
+        slot_before: the slot before SLOT.
+    """
+
+    first: str
+    next_stage: str
+    more: str
+    next_slot: str
+    slot_before: str
+
+    def before(self, slot: str) -> str:
+        return self.slot_before.replace("SLOT", slot)
+
+
+EVERY_STAGE = _Walk(
+    first="0",
+    next_stage="++stage",
+    more="stage + 1 < num_stages",
+    next_slot="if (++slot == STAGES) slot = 0",
+    slot_before="SLOT == 0 ? STAGES - 1 : SLOT - 1",
+)
+IN_TURNS = _Walk(
+    first="turn",
+    next_stage="stage += TURNS",
+    more="stage + TURNS < num_stages",
+    next_slot="if ((slot += TURNS) >= STAGES) slot -= STAGES",
+    slot_before="SLOT < TURNS ? SLOT + (STAGES - TURNS) : SLOT - TURNS",
+)
+
+
+def _walk(shape: TmaShape) -> _Walk:
+    return EVERY_STAGE if shape.config.warpgroups_k == 1 else IN_TURNS
+
+
 def main_loop(shape: TmaShape) -> str:
     """All stages of one tile; ends with every sum complete and every slot released."""
-    turns = shape.config.warpgroups_k
-    first = "0" if turns == 1 else "turn"
-    advance = "++slot == STAGES" if turns == 1 else "(slot += TURNS) >= STAGES"
+    walk = _walk(shape)
     lines = [
         "    mbarrier_wait(full + slot * 8, parity);",
         "    fetch(slot, 0);",
         "    fetch(slot, 1);",
-        f"    for (int stage = {first}; stage < num_stages; {_next_stage(shape)}) {{",
+        f"    for (int stage = {walk.first}; stage < num_stages; {walk.next_stage}) {{",
         "      const u32 x_slot = warp_uniform(x_descriptor + slot * (STAGE_BYTES / 16));",
         "      const u32 used_slot = slot;",
-        f"      if ({advance}) {'slot = 0' if turns == 1 else 'slot -= STAGES'}, parity ^= 1;",
+        f"      {walk.next_slot}, parity ^= 1;",
         "#pragma unroll",
         "      for (int chunk = 0; chunk < CHUNKS; ++chunk) {",
         "#pragma unroll",
         "        for (int s = 0; s < CHUNK; ++s) {",
         "          const int step = chunk * CHUNK + s;",
-        *_group_start(shape),
+        *_group_start(shape.problem),
         *_dequantize(shape.problem),
         "        }",
         "        wgmma_fence();",
@@ -209,7 +255,7 @@ def main_loop(shape: TmaShape) -> str:
         "#pragma unroll",
         "        for (int i = 0; i < CHUNK * ROW_BLOCKS * 4; ++i)",
         "          keep_alive(a[(chunk + 1) % 2][i / (ROW_BLOCKS * 4)][i / 4 % ROW_BLOCKS][i % 4]);",
-        f"        if (chunk == 0) release({_slot_before(shape, 'used_slot')}, stage > {first});",
+        f"        if (chunk == 0) release({walk.before('used_slot')}, stage > {walk.first});",
         "      }",
         "    }",
         "    wgmma_wait_0();",
@@ -217,27 +263,14 @@ def main_loop(shape: TmaShape) -> str:
         "    for (int i = 0; i < 2 * CHUNK * ROW_BLOCKS * 4; ++i)",
         "      keep_alive(a[i / (CHUNK * ROW_BLOCKS * 4)][i / (ROW_BLOCKS * 4) % CHUNK]"
         "[i / 4 % ROW_BLOCKS][i % 4]);",
-        f"    release({_slot_before(shape, 'slot')}, true);",
+        f"    release({walk.before('slot')}, true);",
     ]
     return "\n".join([*lines, ""])
 
 
-def _next_stage(shape: TmaShape) -> str:
-    return "++stage" if shape.config.warpgroups_k == 1 else "stage += TURNS"
-
-
-def _slot_before(shape: TmaShape, slot: str) -> str:
-    """The slot that this warpgroup used before it."""
-    if shape.config.warpgroups_k == 1:
-        return f"{slot} == 0 ? STAGES - 1 : {slot} - 1"
-    return f"{slot} < TURNS ? {slot} + (STAGES - TURNS) : {slot} - TURNS"
-
-
 def _fetch_next(shape: TmaShape) -> list[str]:
     """Reads the next slot's packed words while a chunk is multiplied."""
-    more = (
-        "stage + 1 < num_stages" if shape.config.warpgroups_k == 1 else "stage + TURNS < num_stages"
-    )
+    more = _walk(shape).more
     if not shape.reads_ahead:
         return [
             f"        if (chunk == CHUNKS - 1 && {more}) {{"
@@ -257,8 +290,7 @@ def _fetch_next(shape: TmaShape) -> list[str]:
     ]
 
 
-def _group_start(shape: TmaShape) -> list[str]:
-    problem = shape.problem
+def _group_start(problem: Problem) -> list[str]:
     if problem.whole_k:
         return []
     scale = "scales[rb][step / GROUP_STEPS]"

@@ -19,6 +19,7 @@ from ptxgen.arch import ArchSpec
 from ptxgen.problem import SYMMETRIC_ZERO, Problem
 from ptxgen.ptx import global_memory, packed16
 from ptxgen.ptx.instruction import Instruction
+from ptxgen.weights.layout import packed_layout
 
 ONE_FMA = """\
 // Eight nibbles of `word` to an A fragment of wgmma: (q - zero) * scale, rounded once. A nibble alone is
@@ -81,7 +82,7 @@ def units(problem: Problem) -> Units:
 
 def has_factors(problem: Problem) -> bool:
     """Sums are in units of the packed weight's row factors."""
-    return problem.dtype == "fp16" and not problem.whole_k
+    return packed_layout(problem).factor_bytes > 0
 
 
 def zero_first(problem: Problem) -> bool:

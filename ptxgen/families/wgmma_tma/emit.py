@@ -45,7 +45,7 @@ def emit(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> KernelSour
             "",
             dequant.device_function(problem),
             "",
-            *filter(None, [epilogue.device_functions(shape)]),
+            *epilogue.device_functions(shape),
             KEEP_ALIVE,
             tensor.TENSOR_MAP_TYPE,
             "",

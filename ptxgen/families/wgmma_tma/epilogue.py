@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from ptxgen.families.wgmma_tma import dequant
 from ptxgen.families.wgmma_tma.shape import TmaShape
+from ptxgen.problem import Problem
 from ptxgen.ptx import cluster, global_memory, matrix_move, named_barrier, packed16, shared
 from ptxgen.ptx.instruction import Instruction
 
@@ -57,9 +58,9 @@ __device__ __forceinline__ float inverse_factor(u32 factor) {
 """
 
 
-def device_functions(shape: TmaShape) -> str:
+def device_functions(shape: TmaShape) -> list[str]:
     """Functions that the text of epilogue() calls."""
-    return INVERSE_FACTOR if dequant.has_factors(shape.problem) else ""
+    return [INVERSE_FACTOR] if dequant.has_factors(shape.problem) else []
 
 
 def epilogue(shape: TmaShape) -> str:
@@ -163,24 +164,23 @@ def _store(shape: TmaShape) -> str:
 def _feature_values(shape: TmaShape) -> str:
     """Scales and bias of the thread's two features of every row block."""
     problem, text = shape.problem, ""
-    factors = dequant.has_factors(problem)
-    if not (problem.whole_k or problem.bias or factors):
+    if not (_own_units(problem) or problem.bias):
         return text
-    if problem.whole_k or factors:
+    if _own_units(problem):
         text += "    float unit_0[ROW_BLOCKS], unit_8[ROW_BLOCKS];\n"
     if problem.bias:
         text += "    float bias_0[ROW_BLOCKS], bias_8[ROW_BLOCKS];\n"
     text += "#pragma unroll\n    for (int rb = 0; rb < ROW_BLOCKS; ++rb) {\n"
     if problem.whole_k:
         text += f"""\
-      const int strip = min(n_tile * TILE_STRIPS + {shape.share} * ROW_BLOCKS + rb, STRIPS - 1);
+      const int strip = {shape.strip};
       unpack_to_float(unit_0[rb], unit_8[rb],
                       ld_global_nc_u32(packed + TABLE_OFFSET + (strip * 4 + warp % 4) * 32 + lane / 4 * 4));
 """
         text += (
             f"      unit_0[rb] *= {_inverse_unit(shape)}, unit_8[rb] *= {_inverse_unit(shape)};\n"
         )
-    if factors:
+    if dequant.has_factors(problem):
         text += """\
       unit_0[rb] = inverse_factor(factors[rb] & 0xffff), unit_8[rb] = inverse_factor(factors[rb] >> 16);
 """
@@ -195,13 +195,18 @@ def _feature_values(shape: TmaShape) -> str:
 
 
 def _apply(shape: TmaShape) -> str:
-    unit_0, unit_8 = "unit_0[rb]", "unit_8[rb]"
-    if not shape.problem.whole_k and not dequant.has_factors(shape.problem):
-        unit_0 = unit_8 = _inverse_unit(shape)
+    unit_0 = unit_8 = _inverse_unit(shape)
+    if _own_units(shape.problem):
+        unit_0, unit_8 = "unit_0[rb]", "unit_8[rb]"
     text = f"      v0 *= {unit_0}, v1 *= {unit_0}, v2 *= {unit_8}, v3 *= {unit_8};\n"
     if shape.problem.bias:
         text += "      v0 += bias_0[rb], v1 += bias_0[rb], v2 += bias_8[rb], v3 += bias_8[rb];\n"
     return text
+
+
+def _own_units(problem: Problem) -> bool:
+    """Each feature's sums are multiplied by a number of its own."""
+    return problem.whole_k or dequant.has_factors(problem)
 
 
 def _inverse_unit(shape: TmaShape) -> str:

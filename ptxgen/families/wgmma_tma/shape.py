@@ -51,6 +51,11 @@ class TmaShape:
         return "warp / 4" if self.config.warpgroups_k == 1 else "warp / 4 % WARPGROUPS"
 
     @property
+    def strip(self) -> str:
+        """Expression for the strip of row block rb: the last one where there is none."""
+        return f"min(n_tile * TILE_STRIPS + {self.share} * ROW_BLOCKS + rb, STRIPS - 1)"
+
+    @property
     def needed_registers(self) -> int:
         """Estimate of a consumer thread's registers: sums, fragments, packed words, addresses."""
         fragments = 8 * self.config.chunk * self.row_blocks
