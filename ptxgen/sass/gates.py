@@ -92,15 +92,20 @@ def report_on(
 
 
 def main_loop(code: Disassembly) -> tuple[SassInstruction, ...]:
-    """The widest loop that holds tensor instructions.
+    """The loop that holds most tensor instructions; of several the shortest.
 
-    Where the number of stages is a small constant the compiler unrolls the loop away: then it is
+    A wait on an mbarrier goes on at the kernel's end where it has to be tried again: the jump back
+    from there looks like a loop around everything between. Where the number of stages is a small constant the compiler unrolls the loop away: then it is
     everything up to the last tensor instruction. Empty where there is none.
     """
     bodies = [code.between(*bounds) for bounds in code.loops()]
     with_mma = [body for body in bodies if count(body, "HMMA")]
     last = max((item.address for item in code.instructions if item.is_a("HMMA")), default=-1)
-    return max(with_mma, key=len, default=code.between(0, last))
+    return max(
+        with_mma,
+        key=lambda body: (count(body, "HMMA"), -len(body)),
+        default=code.between(0, last),
+    )
 
 
 def _local_memory(code: Disassembly) -> Iterator[str]:

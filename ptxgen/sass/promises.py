@@ -22,7 +22,8 @@ class Promises:
     """Numbers a stage of the main loop, as one warp executes it.
 
     Attributes:
-        mma: tensor instructions: k16 steps x row blocks x n8 token tiles.
+        mma: tensor instructions: k16 steps x row blocks x n8 token tiles; where nibbles stay
+            subnormal, one more for each step and tile, which sums the activations.
         weight_loads: 16-byte loads of weights from shared memory.
         scale_loads: 4-byte loads of scales from shared memory.
         zero_loads: 1-byte loads of zero points from shared memory.
@@ -56,7 +57,7 @@ def promises_of(
     registers = arch.registers_per_sm // (config.min_ctas * plan.threads)
     registers = registers // REGISTER_STEP * REGISTER_STEP
     return Promises(
-        mma=steps * rows * tokens,
+        mma=steps * (rows + (config.dequant == "subnormal")) * tokens,
         weight_loads=2 * blocks * rows,
         scale_loads=groups * blocks * rows,
         zero_loads=groups * blocks * rows if problem.zero == "int" else 0,
