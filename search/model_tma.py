@@ -73,7 +73,7 @@ WAVE_FILL_US = 1.23
 """The same for a later wave, shared by the CTAs of an SM; a persistent grid has none (fitted)."""
 
 EPILOGUE_US = 0.65
-"""Rounding, movmatrix and stores of a tile; hardly longer for larger ones (fitted)."""
+"""Rounding, turning and stores of a tile; hardly longer for larger ones (fitted)."""
 
 CLUSTER_US = 1.03
 """Two cluster barriers (fitted)."""

@@ -200,6 +200,7 @@ def _tensor() -> Iterator[HardwareCase]:
     for count in (1, 2, 4):
         for trans in ("", ".trans"):
             yield _ldmatrix(count, trans)
+            yield _stmatrix(count, trans)
 
 
 def _ldmatrix(count: int, trans: str) -> HardwareCase:
@@ -212,6 +213,20 @@ def _ldmatrix(count: int, trans: str) -> HardwareCase:
   __syncwarp();
   asm volatile("{opcode} {{{registers}}}, [%{count}];" : {outs} : "r"(at) : "memory");"""
     return HardwareCase(opcode, body, ("bits",) * 4, (32,) * count)
+
+
+def _stmatrix(count: int, trans: str) -> HardwareCase:
+    opcode = f"stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16"
+    registers = ", ".join(f"%{n + 1}" for n in range(count))
+    ins = ", ".join(f'"r"(a{n})' for n in range(count))
+    body = f"""{_SHARED}
+  for (int i = 0; i < 4; ++i) ((unsigned*)mine)[i] = 0;
+  __syncwarp();
+  asm volatile("{opcode} [%0], {{{registers}}};" :: "r"(at), {ins} : "memory");
+  __syncwarp();
+  d0 = ((unsigned*)mine)[0], d1 = ((unsigned*)mine)[1];
+  d2 = ((unsigned*)mine)[2], d3 = ((unsigned*)mine)[3];"""
+    return HardwareCase(opcode, body, ("bits",) * 4, (32,) * 4)
 
 
 _SHARED = f"""  __shared__ __align__(16) unsigned char tile[{THREADS} * 16];

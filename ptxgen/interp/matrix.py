@@ -1,4 +1,4 @@
-"""ldmatrix, movmatrix and mma.sync (PTX ISA, "Warp-Level Matrix Instructions")."""
+"""ldmatrix, stmatrix, movmatrix and mma.sync (PTX ISA, "Warp-Level Matrix Instructions")."""
 
 from __future__ import annotations
 
@@ -51,6 +51,39 @@ def load_matrix(d: Decoder) -> Op:
             bad = missing.reshape(count, LANES)
         for index, slot in enumerate(dsts):
             warp.set(slot, values[index], None, None if bad is None else bad[index])
+
+    return Op(d.statement, "lsu", effect)
+
+
+def store_matrix(d: Decoder) -> Op:
+    """stmatrix: lane i gives the address of row i % 8 of matrix i / 8."""
+    form = [item for item in d.modifiers if item not in ("shared::cta",)]
+    transposed = "trans" in form
+    form = [item for item in form if item not in ("trans", "shared")]
+    if len(form) != 5 or form[:3] + form[4:] != ["sync", "aligned", "m8n8", "b16"]:
+        raise d.fail("only stmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16 is known")
+    count = {"x1": 1, "x2": 2, "x4": 4}.get(form[3], 0)
+    d.count(2)
+    address, sources = address_of(d, 0, shared=True), d.src_vector(1, "b32")
+    if len(sources) != count:
+        raise d.fail(f"{len(sources)} registers for .{form[3]}")
+    rows, everyone = 8 * count, np.full(8 * count, SEVERAL)
+    named: Lanes = np.arange(LANES) < rows
+
+    def effect(warp: Warp, mask: Lanes | None) -> None:
+        warp.require_full(mask)
+        addresses = address.lanes(warp, named)
+        turned = [_fragments(warp.registers[slot], 1, transposed)[0] for slot in sources]
+        values = np.concatenate(turned).reshape(rows, 4)
+        missing: Lanes | None = None
+        if warp.poison and warp.poison_of(sources) is not None:
+            clean = np.zeros(LANES, dtype=np.bool_)
+            bad = [warp.poison.get(slot, clean) for slot in sources]
+            # As in ldmatrix: transposed, what is missing of a matrix taints all of it.
+            bad = [np.full(LANES, lanes.any()) if transposed else lanes for lanes in bad]
+            missing = np.concatenate(bad).reshape(rows, 4)
+        warp.cta.shared.write(warp, addresses, values, everyone, missing)
+        warp.cta.record("shared_write", warp, addresses, 16)
 
     return Op(d.statement, "lsu", effect)
 
@@ -144,5 +177,6 @@ def _poison(warp: Warp, a: list[int], b: list[int], c: list[int]) -> Lanes:
 MATRIX: dict[str, Decode] = {
     "ldmatrix": load_matrix,
     "movmatrix": move_matrix,
+    "stmatrix": store_matrix,
     "mma": multiply_accumulate,
 }

@@ -33,6 +33,19 @@ def ld_shared_v4() -> Instruction:
     )
 
 
+def ld_shared_v2() -> Instruction:
+    """Two words from an 8-byte aligned address."""
+    return Instruction(
+        "void ld_shared_v2(u32& a, u32& b, u32 src)",
+        "ld.shared.v2.b32 {%0, %1}, [%2];",
+        _LD,
+        outputs=('"=r"(a)', '"=r"(b)'),
+        inputs=('"r"(src)',),
+        volatile=True,
+        memory=True,
+    )
+
+
 def ld_shared_float4() -> Instruction:
     """Four FP32 values from a 16-byte aligned address."""
     return Instruction(

@@ -95,8 +95,9 @@ def main_loop(code: Disassembly) -> tuple[SassInstruction, ...]:
     """The loop that holds most tensor instructions; of several the shortest.
 
     A wait on an mbarrier goes on at the kernel's end where it has to be tried again: the jump back
-    from there looks like a loop around everything between. Where the number of stages is a small constant the compiler unrolls the loop away: then it is
-    everything up to the last tensor instruction. Empty where there is none.
+    from there looks like a loop around everything between. Where the number of stages is a small
+    constant the compiler unrolls the loop away: then it is everything up to the last tensor
+    instruction. Empty where there is none.
     """
     bodies = [code.between(*bounds) for bounds in code.loops()]
     with_mma = [body for body in bodies if count(body, "HMMA")]

@@ -153,17 +153,43 @@ TMA_MUTANTS: list[Mutant] = [
         VALUE,
     ),
     mutant("bias twice", TAILS, r"v0 \+= bias_0\[rb\],", "v0 += 2 * bias_0[rb],", VALUE),
-    mutant("M tail off by one", TAILS, r"\(token < m &&", "(token <= m &&", GUARD, FAULT, times=2),
+    mutant("M tail off by one", TAILS, r"\+ i \* 8 < m &&", "+ i * 8 <= m &&", GUARD, FAULT),
     mutant(
         "M tail loses its last token",
         TAILS,
-        r"\(token < m &&",
-        "(token < m - 1 &&",
+        r"\+ i \* 8 < m &&",
+        "+ i * 8 < m - 1 &&",
         UNWRITTEN,
-        times=2,
     ),
-    mutant("N tail reads on", TAILS, r" && feature < N\)", ")", GUARD, FAULT),
+    mutant("N tail reads on", TAILS, r" && out_feature.* < N\)", ")", GUARD, FAULT),
     mutant("strips beyond N are read", TAILS, r", STRIPS - 1\)\)", ", STRIPS))", FAULT),
+    # ---- results are turned
+    mutant(
+        "rows are stored before all their features are there",
+        RING,
+        r"named_barrier_sync\(2 \+ share, 128\);  // all features",
+        "__syncwarp();  // all features",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "a batch is turned while the one before is read",
+        TAILS,
+        r"\n +named_barrier_sync\(2 \+ share, 128\);  // the next batch.*",
+        "",
+        RACE,
+    ),
+    mutant(
+        "two warpgroups turn in one place",
+        WHOLE_K,
+        r"OUT_OFFSET \+ share \* \(BATCH \* 1024\)",
+        "OUT_OFFSET",
+        RACE,
+    ),
+    mutant(
+        "rows are read unswizzled", RING, r"\(out_piece / 2 \^ out_row\)", "(out_piece / 2)", VALUE
+    ),
+    mutant("row blocks lie half a strip apart", TAILS, r"rb \* 128;", "rb * 64;", VALUE, UNWRITTEN),
     # ---- dequantization, and the unit of its sums
     mutant("scale of feature g + 8", RING, r"a\[2\] = fma2_by_low", "a[2] = fma2_by_high", VALUE),
     mutant("scale of feature g", RING, r"a\[1\] = fma2_by_high", "a[1] = fma2_by_low", VALUE),

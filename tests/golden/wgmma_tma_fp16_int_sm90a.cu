@@ -32,7 +32,9 @@ enum : int { X_SLAB_BYTES = 16384 };  // activations of 64 inputs
 enum : int { WEIGHTS_OFFSET = 32768 };  // packed blocks in a slot
 enum : int { COPIED_BYTES = 49792 };  // of a slot that is full
 enum : int { STAGE_BYTES = 50176 };  // of a slot
-enum : int { BARRIER_OFFSET = 200704 };  // mbarriers
+enum : int { BATCH = 2 };  // n8 tiles of tokens that are turned and stored at once
+enum : int { OUT_OFFSET = 200320 };  // where they are turned, 1024 bytes a tile
+enum : int { BARRIER_OFFSET = 204416 };  // mbarriers
 enum : int { GROUPS_PER_BLOCK = 1 };  // quantization groups of a block
 enum : int { GROUP_STEPS = 8 };  // k16 steps of a group
 enum : int { BLOCK_SCALE_BYTES = 128 };  // scales of a block
@@ -283,20 +285,35 @@ __device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
   return d;
 }
 
-// PTX ISA: Warp-Level Matrix Instructions: movmatrix
-__device__ __forceinline__ u32 transpose_8x8(u32 a) {
-  u32 d;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
-      : "=r"(d)
-      : "r"(a));
-  return d;
+// PTX ISA: Warp-Level Matrix Instructions: stmatrix
+__device__ __forceinline__ void store_turned(u32 row, u32 a, u32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};"
+      :
+      : "r"(row), "r"(a), "r"(b)
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: bar, barrier
+__device__ __forceinline__ void named_barrier_sync(u32 id, u32 threads) {
+  asm volatile("bar.sync %0, %1;"
+      :
+      : "r"(id), "r"(threads)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_shared_v2(u32& a, u32& b, u32 src) {
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+      : "=r"(a), "=r"(b)
+      : "r"(src)
+      : "memory");
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: st
-__device__ __forceinline__ void st_global_u32(void* dst, u32 a) {
-  asm volatile("st.global.b32 [%0], %1;"
+__device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
       :
-      : "l"(dst), "r"(a)
+      : "l"(dst), "r"(a), "r"(b)
       : "memory");
 }
 
@@ -419,6 +436,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     return;
   }
 
+  set_registers_up_232();
   // ---- operands of wgmma ------------------------------------------------------------
   // Descriptor of 8-row atoms of 128 swizzled bytes, 1024 bytes from one to the next
   // (PTX ISA, "Matrix Descriptor Format"); the address is in units of 16 bytes.
@@ -460,7 +478,6 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   };
 
   // ---- the consumers ------------------------------------------------------------------------------
-  set_registers_up_232();
   wait_for_previous();  // y belongs to the previous kernel until here
   u32 slot = 0, parity = 0;
   while (next_part()) {
@@ -528,34 +545,52 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
       keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);
 
-    // ---- to y: a warp stores 8 tokens x 16 features at once ------------------------------------
-    const int warp_feature = n_tile * BLOCK_N + warp / 4 * (ROW_BLOCKS * 64) + warp % 4 * 16;
+    // ---- to y: a warpgroup turns BATCH tiles of 8 tokens x 64 features, then stores whole rows --------
+    u32 thread = tid;
+    keep_alive(thread);  // what follows is worked out here: in the main loop no register is free for it
+    const u32 share = thread / 128, out = smem_base + OUT_OFFSET + share * (BATCH * 1024);
+    const int first_feature = n_tile * BLOCK_N + share * (ROW_BLOCKS * 64);
+    thread %= 128;
+    // The 16-byte pieces of a row are swizzled by the row; of a warp are two of the eight.
+    const u32 turned = out + thread % 8 * 128 + ((thread / 32 * 2 + thread / 8 % 2) ^ thread % 8) * 16;
+    const int out_row = thread / 16, out_piece = thread % 16;  // of 8 bytes
+    const u32 finished = out + out_row * 128 + (out_piece / 2 ^ out_row) * 16 + out_piece % 2 * 8;
+    const int out_token = m_first + out_row, out_feature = first_feature + out_piece * 4;
+    u8* y_tile = y + 2 * ((u64)out_token * ldy + out_feature);
+    const u64 eight_rows = 16 * (u64)ldy;  // bytes of y
     float unit_0[ROW_BLOCKS], unit_8[ROW_BLOCKS];
     float bias_0[ROW_BLOCKS], bias_8[ROW_BLOCKS];
 #pragma unroll
     for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
       unit_0[rb] = inverse_factor(factors[rb] & 0xffff), unit_8[rb] = inverse_factor(factors[rb] >> 16);
-      const int feature = min(warp_feature + rb * 64 + lane / 4, N - 1);
+      const int feature = min(first_feature + rb * 64 + warp % 4 * 16 + lane / 4, N - 1);
       const int feature_8 = min(feature + 8, N - 1);
       unpack_to_float(bias_0[rb], bias_8[rb],
                       ld_global_nc_u16(bias + 2 * feature) | ld_global_nc_u16(bias + 2 * feature_8) << 16);
     }
-    auto store = [&](int rb, int t, float v0, float v1, float v2, float v3) {
+    auto turn_tile = [&](int rb, int i, float v0, float v1, float v2, float v3) {
       v0 *= unit_0[rb], v1 *= unit_0[rb], v2 *= unit_8[rb], v3 *= unit_8[rb];
       v0 += bias_0[rb], v1 += bias_0[rb], v2 += bias_8[rb], v3 += bias_8[rb];
-      const u32 low = transpose_8x8(pack_from_float(v0, v1));
-      const u32 high = transpose_8x8(pack_from_float(v2, v3));
-      const int token = m_first + t * 8 + lane / 4;
-      const int feature = warp_feature + rb * 64 + lane % 4 * 2;
-      u8* to = y + 2 * ((u64)token * ldy + feature);
-      if (token < m) st_global_u32(to, low);
-      if (token < m) st_global_u32(to + 16, high);
+      store_turned(turned + i * 1024, pack_from_float(v0, v1), pack_from_float(v2, v3));
+    };
+    auto store_batch = [&](int rb, int first_tile) {
+      u32 v[BATCH][2];
+      named_barrier_sync(2 + share, 128);  // all features of the rows are there
+#pragma unroll
+      for (int i = 0; i < BATCH; ++i) ld_shared_v2(v[i][0], v[i][1], finished + i * 1024);
+      named_barrier_sync(2 + share, 128);  // the next batch may be turned
+      const int token = out_token + first_tile * 8;
+      u8* to = y_tile + first_tile * eight_rows + rb * 128;
+#pragma unroll
+      for (int i = 0; i < BATCH; ++i)
+        if (token + i * 8 < m) st_global_v2(to + i * eight_rows, v[i][0], v[i][1]);
     };
 
 #pragma unroll
-    for (int rb = 0; rb < ROW_BLOCKS; ++rb)
-#pragma unroll
-      for (int t = 0; t < TOKEN_TILES; ++t)
-        store(rb, t, acc[rb][t][0], acc[rb][t][1], acc[rb][t][2], acc[rb][t][3]);
+    for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES; ++i) {
+      const int rb = i / TOKEN_TILES, t = i % TOKEN_TILES;
+      turn_tile(rb, i % BATCH, acc[rb][t][0], acc[rb][t][1], acc[rb][t][2], acc[rb][t][3]);
+      if ((i + 1) % BATCH == 0) store_batch(rb, t + 1 - BATCH);
+    }
   }
 }

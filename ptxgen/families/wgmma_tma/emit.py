@@ -131,6 +131,8 @@ def _constants(shape: TmaShape, code: str) -> str:
         ("WEIGHTS_OFFSET", shape.weights_offset, "packed blocks in a slot"),
         ("COPIED_BYTES", shape.copied_bytes, "of a slot that is full"),
         ("STAGE_BYTES", shape.stage_bytes, "of a slot"),
+        ("BATCH", shape.batch_tiles, "n8 tiles of tokens that are turned and stored at once"),
+        ("OUT_OFFSET", shape.out_offset, "where they are turned, 1024 bytes a tile"),
         ("EXCHANGE_OFFSET", shape.exchange_offset, "sums from the other CTAs of the cluster"),
         ("BARRIER_OFFSET", shape.barrier_offset, "mbarriers"),
         ("ARRIVED_OFFSET", shape.extra_offset, "how many CTAs of a tile were before this one"),
@@ -185,9 +187,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
 {schedule.share(shape)}
   // ---- the producer -------------------------------------------------------------------------------
 {producer.producer(shape)}
-{consumer.setup(shape)}{consumer.tile_setup(shape)}
+{_take(shape)}{consumer.setup(shape)}{consumer.tile_setup(shape)}
   // ---- the consumers ------------------------------------------------------------------------------
-{_take(shape)}  wait_for_previous();  // y belongs to the previous kernel until here
+  wait_for_previous();  // y belongs to the previous kernel until here
 {consumer.first_slot(shape)}  while (next_part()) {{
     int m_first, n_tile;
     find_tile(tile, m_first, n_tile);

@@ -14,6 +14,9 @@ SWIZZLE_ATOM = 1024
 BOX_INPUTS = 64
 """Inputs of a TMA box: 128 bytes, the width of the swizzle."""
 
+OUT_ROW_BYTES = 128
+"""Results of a token in a strip: a line of y."""
+
 WARPGROUP_THREADS = 128
 CHUNK_STEPS = BLOCK_K // 16
 ADDRESS_REGISTERS = 28
@@ -154,8 +157,9 @@ class TmaShape:
 
     @property
     def exchange_offset(self) -> int:
-        """Where the other CTAs of the cluster put their partial sums."""
-        return self.config.num_stages * self.stage_bytes
+        """Where the other CTAs of the cluster put their partial sums: behind the ring's last slot."""
+        last_slot = -(-self.copied_bytes // OUT_ROW_BYTES) * OUT_ROW_BYTES
+        return (self.config.num_stages - 1) * self.stage_bytes + last_slot
 
     @property
     def exchange_bytes(self) -> int:
@@ -164,8 +168,27 @@ class TmaShape:
         return part * (self.config.split_k - 1)
 
     @property
-    def barrier_offset(self) -> int:
+    def batch_tiles(self) -> int:
+        """n8 tiles of tokens of a row block that a warpgroup turns and stores at once.
+
+        Two registers each: beside 128 sums in 168 registers four of them spilled 8 bytes.
+        """
+        choices = (4, 3, 2, 1) if self.accumulators < 128 else (2, 1)
+        return next(count for count in choices if self.owned_tiles % count == 0)
+
+    @property
+    def out_offset(self) -> int:
+        """Where results are turned: 8 rows, one a token, of a strip's 64 features, for each tile."""
         return self.exchange_offset + self.exchange_bytes
+
+    @property
+    def out_bytes(self) -> int:
+        """Of all warpgroups that finish a tile."""
+        return self.batch_tiles * 8 * OUT_ROW_BYTES * self.config.warpgroups
+
+    @property
+    def barrier_offset(self) -> int:
+        return self.out_offset + self.out_bytes
 
     @property
     def smem_bytes(self) -> int:

@@ -1,5 +1,5 @@
-"""ldmatrix, movmatrix and mma.sync against matrices built element by element from the manual's
-fragment tables (PTX ISA, "Warp-Level Matrix Instructions")."""
+"""ldmatrix, stmatrix, movmatrix and mma.sync against matrices built element by element from the
+manual's fragment tables (PTX ISA, "Warp-Level Matrix Instructions")."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from lanes_kernel import apply, run_text
 
-from ptxgen.errors import DivergenceError, UninitializedError
+from ptxgen.errors import DivergenceError, MisalignedError, UninitializedError
 
 SHARED = ".extern .shared .align 128 .b8 smem[];"
 
@@ -168,6 +168,67 @@ def test_movmatrix_transposes() -> None:
     for lane in range(32):
         for half in (0, 1):
             assert halves[lane, half] == source[2 * (lane % 4) + half, lane // 4]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_stmatrix_stores_rows_where_the_lanes_say(count: int, trans: str) -> None:
+    """Lane l's register m: elements 2 (l % 4) and the next of row, or column, l / 4 of matrix m.
+
+    Lane 8 m + r names row r of matrix m; the rows go to memory in the reverse order here.
+    """
+    source = np.random.default_rng(2).integers(0, 65536, (4, 8, 8), dtype=np.uint16)
+    words = np.ascontiguousarray(source).view(np.uint32).reshape(4, 32)
+    names = ", ".join(f"%r{10 + n}" for n in range(count))
+    loads = "".join(f"ld.global.b32 %r{10 + n}, [%rd2+{128 * n}];" for n in range(4))
+    body = f"""mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];
+    mul.wide.u32 %rd3, %r0, 4; add.s64 %rd2, %rd0, %rd3;
+    {loads}
+    mov.u32 %r1, smem; sub.s32 %r2, 31, %r0; shl.b32 %r2, %r2, 4; add.s32 %r2, %r1, %r2;
+    stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%r2], {{{names}}};
+    bar.warp.sync 0xffffffff;
+    setp.ge.u32 %p0, %r0, {8 * count}; @%p0 bra done;
+    ld.shared.v4.b32 {{%r3, %r4, %r5, %r6}}, [%r2];
+    mul.wide.u32 %rd3, %r0, 16; add.s64 %rd2, %rd1, %rd3;
+    st.global.v4.b32 [%rd2], {{%r3, %r4, %r5, %r6}};
+    done:"""
+    buffers = {"source": words, "out": np.zeros((32, 4), np.uint32)}
+    _, found = run_text(body, buffers, smem_bytes=512, shared=SHARED)
+    rows = found["out"].view(np.uint16).reshape(4, 8, 8)[:count]
+    expected = source.transpose(0, 2, 1) if trans else source
+    assert np.array_equal(rows, expected[:count])
+
+
+def test_stmatrix_needs_the_whole_warp_and_its_rows_aligned() -> None:
+    half = """mov.u32 %r0, %tid.x; mov.u32 %r1, smem; setp.lt.u32 %p0, %r0, 31;
+    @%p0 stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r0};"""
+    with pytest.raises(DivergenceError):
+        run_text(half, smem_bytes=512, shared=SHARED)
+    odd = """mov.u32 %r0, %tid.x; mov.u32 %r1, smem; add.s32 %r1, %r1, 8;
+    stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r0};"""
+    with pytest.raises(MisalignedError):
+        run_text(odd, smem_bytes=512, shared=SHARED)
+
+
+@pytest.mark.parametrize(("trans", "spoiled"), [("", 1), (".trans", 32)])
+def test_poison_goes_through_stmatrix(trans: str, spoiled: int) -> None:
+    """What a lane did not know is a word of a row; transposed, it may be anywhere of the matrix."""
+    body = f"""mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; mov.u32 %r1, smem;
+    setp.eq.u32 %p0, %r0, 5; mov.u32 %r3, 7; @%p0 ld.shared.b32 %r3, [%r1];
+    shl.b32 %r2, %r0, 4; add.s32 %r2, %r1, %r2;
+    stmatrix.sync.aligned.m8n8.x1{trans}.shared.b16 [%r2], {{%r3}};
+    bar.warp.sync 0xffffffff;
+    shl.b32 %r2, %r0, 2; add.s32 %r2, %r1, %r2; ld.shared.b32 %r4, [%r2];
+    setp.eq.u32 %p0, %r0, LANE; @%p0 st.global.b32 [%rd0], %r4;"""
+    clean = 0
+    for lane in range(32):
+        buffers = {"out": np.zeros(1, np.uint32)}
+        try:
+            run_text(body.replace("LANE", str(lane)), buffers, smem_bytes=512, shared=SHARED)
+            clean += 1
+        except UninitializedError:
+            pass
+    assert 32 - clean == spoiled
 
 
 def test_movmatrix_needs_the_whole_warp() -> None:
