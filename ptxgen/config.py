@@ -62,15 +62,30 @@ class KernelConfig:
 
     def key(self) -> str:
         """Readable unique key, such as mma(block_m=8,block_n=64,...)."""
-        named = ((item.name, getattr(self, item.name), item.default) for item in fields(self))
-        told = (
-            f"{name}={value}"
-            for name, value, default in named
-            if name not in self.young_knobs or value != default
-        )
+        told = []
+        for name, hidden in _told_unless(type(self)):
+            value = getattr(self, name)
+            if value != hidden:
+                told.append(f"{name}={value}")
         return f"{self.family}({','.join(told)})"
 
     def digest(self) -> str:
         """Short hash of the key, for file names."""
         canonical = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+_NEVER = object()
+_TOLD: dict[type, tuple[tuple[str, object], ...]] = {}
+"""By config class, as a search asks for tens of thousands of keys."""
+
+
+def _told_unless(config_type: type[KernelConfig]) -> tuple[tuple[str, object], ...]:
+    """Every knob, and the value with which a key leaves it out: of a young knob its default."""
+    if config_type not in _TOLD:
+        young = config_type.young_knobs
+        _TOLD[config_type] = tuple(
+            (item.name, item.default if item.name in young else _NEVER)
+            for item in fields(config_type)
+        )
+    return _TOLD[config_type]

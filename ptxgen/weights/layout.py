@@ -29,6 +29,7 @@ for the 2^24 that makes a number of a subnormal one, and divide the row's sums b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ptxgen.problem import Problem
 
@@ -69,8 +70,12 @@ class PackedLayout:
         return self.blocks_bytes + tables
 
 
+@lru_cache(maxsize=256)
 def packed_layout(problem: Problem) -> PackedLayout:
-    """The layout of a problem's packed tensor (a contiguous uint8 tensor of total_bytes)."""
+    """The layout of a problem's packed tensor (a contiguous uint8 tensor of total_bytes).
+
+    Kept, as the rules ask for it once or more for each of tens of thousands of configs.
+    """
     strips = -(-problem.n // BLOCK_ROWS)
     k_blocks = -(-problem.k // BLOCK_K)
     groups = 0 if problem.whole_k else BLOCK_K // problem.group_size
