@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ptxgen.arch import ARCHS
@@ -41,6 +43,17 @@ def test_defaults_keep_their_promises(problem: Problem, arch: str, m: int) -> No
     report = check_sass(problem, config, ARCHS[arch], source.plan, compile_source(source))
     assert report.ok, (config.key(), report.failures)
     assert report.mma > 0
+
+
+@pytest.mark.parametrize("m", [1, 8])
+@pytest.mark.parametrize("group", [32, 128])
+def test_raw_nibbles_keep_their_promises(m: int, group: int) -> None:
+    """Most winners of up to 8 tokens on an H200 have this knob."""
+    problem, arch = Problem(4096, 4096, group), ARCHS["sm_90a"]
+    config = replace(MMA.default_config(problem, arch, m, 132), dequant="subnormal")
+    source = emit(problem, config, arch)
+    report = check_sass(problem, config, arch, source.plan, compile_source(source))
+    assert report.ok, (config.key(), report.failures)
 
 
 @pytest.mark.parametrize("m", [1, 8, 24])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import metadata
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,14 @@ def test_a_loop_unrolled_twice_passes() -> None:
     assert report.stage_copies == 2
 
 
+def test_a_wait_that_goes_on_behind_the_kernel_is_no_loop_around_the_rest() -> None:
+    """ptxas puts what seldom happens at the end, from where it jumps back before the main loop."""
+    found = code(after="LDS R9, [R1]\n@P1 BRA `(.L_x_1)")
+    assert found.loops() == [(32, 160), (32, 192)]
+    assert len(main_loop(found)) == 9
+    assert report_on(found, PROMISES, 64).ok
+
+
 @pytest.mark.parametrize(
     ("parts", "registers", "message"),
     [
@@ -125,10 +134,17 @@ def test_without_promises_only_local_memory_counts() -> None:
         ({"warp_n": 32, "block_n": 32}, Problem(64, 1024, 32, zero="int"), (16, 4, 8, 8, 4)),
         ({"block_m": 24, "warp_m": 24}, Problem(64, 1024, 64), (24, 2, 2, 0, 16)),
         ({"block_k": 512, "warps_k": 2}, Problem(64, 1024, 1024, zero="int"), (16, 4, 0, 0, 8)),
+        # Raw nibbles: one more mma a step and n8 tile, which sums the activations.
+        ({"dequant": "subnormal"}, Problem(64, 1024), (16, 2, 1, 0, 4)),
+        (
+            {"dequant": "subnormal", "warp_n": 48, "block_n": 48},
+            Problem(64, 1024),
+            (32, 6, 3, 0, 4),
+        ),
     ],
 )
 def test_promises_by_hand(
-    knobs: dict[str, int], problem: Problem, expected: Promises | tuple[int, ...]
+    knobs: dict[str, Any], problem: Problem, expected: Promises | tuple[int, ...]
 ) -> None:
     base = MmaConfig(8, 8, 16, 16, 128, 1, 2, 1, "accumulators", False, 1)
     plan = LaunchPlan(128, 0, 8, 16, 4, 1, True)
