@@ -81,6 +81,11 @@ class Sampler:
         """Seeds: asked before anything else, in this order; illegal and known ones are left out."""
         self._queue.extend(config for config in configs if config in self._space)
 
+    @property
+    def has_seeds(self) -> bool:
+        """Whether the next config is a seed."""
+        return any(config.key() in self._unseen for config in self._queue)
+
     def remember(self, config: KernelConfig, outcome: Outcome) -> None:
         """Takes in a finished trial of an earlier run: never asked again, and learned from."""
         self._unseen.pop(config.key(), None)

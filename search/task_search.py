@@ -85,9 +85,11 @@ class TaskSearch:
         )
         if self._meter.exhausted() and self._default_asked:
             return
-        self._sampler.enqueue(self._seeds())
         pending: list[_Attempt] = []
         try:
+            self._sampler.enqueue(self._known_seeds())
+            self._fill(pending, seeds_only=True)  # they compile while the model orders the others
+            self._sampler.enqueue(self._model_seeds())
             while not context.stop.requested:
                 self._fill(pending)
                 self._drop_late(pending)
@@ -138,24 +140,33 @@ class TaskSearch:
             self._sampler.remember(earlier.config, earlier.outcome)
         return known
 
-    def _seeds(self) -> list[KernelConfig]:
+    def _known_seeds(self) -> list[KernelConfig]:
         """What is tried first: the default, the best under another driver, winners of this and of
-        other layers and GPUs, the model's top: about 25, and 33 after a change of driver."""
+        other layers and GPUs: about 13, and 21 after a change of driver."""
         context = self._context
         related = related_winners(context.store.database, context.device, self._task)
         legal = [config for config in related if config.plain() in self._space]
-        ranker = Ranker(self._task, context.arch, gpu_spec_of(context.device), context.families)
-        seeds = ranker.seeds(self._space, context.job.seed)
         earlier = earlier_best(context.store.database, context.device, self._task)
         known = [*earlier, *self.neighbours[:NEIGHBOUR_SEEDS], *legal[:RELATED_SEEDS]]
-        found = [self.default, *known, *seeds]
-        return found if self._task.chained else [config.plain() for config in found]
+        return self._launched([self.default, *known])
+
+    def _model_seeds(self) -> list[KernelConfig]:
+        """The model's top of the whole space, which takes a second where that is large."""
+        context = self._context
+        ranker = Ranker(self._task, context.arch, gpu_spec_of(context.device), context.families)
+        return self._launched(ranker.seeds(self._space, context.job.seed))
+
+    def _launched(self, configs: list[KernelConfig]) -> list[KernelConfig]:
+        """The configs as this task launches them: chained, or by ordinary edges."""
+        return configs if self._task.chained else [config.plain() for config in configs]
 
     # ---- the loop -------------------------------------------------------------------------------
 
-    def _fill(self, pending: list[_Attempt], measuring: int = 0) -> None:
-        """Keeps the compile pool busy ahead of the measuring."""
+    def _fill(self, pending: list[_Attempt], measuring: int = 0, seeds_only: bool = False) -> None:
+        """Keeps the compile pool busy ahead of the measuring, with seeds alone where told so."""
         while len(pending) < LOOKAHEAD * self._context.pool.workers:
+            if seeds_only and not self._sampler.has_seeds:
+                return
             if self._meter.exhausted(len(pending) + measuring) and self._default_asked:
                 return
             suggestion = self._sampler.ask()

@@ -58,8 +58,10 @@ def test_seeds_come_first_and_remembered_ones_never(name: SamplerName) -> None:
         {**{n: v for n, v in BASE.to_dict().items() if n != "family"}, "block_n": 16}
     )
     sampler.enqueue([second, illegal, known, first, second])
-    asked = drain(sampler, 1000)
-    assert asked[:2] == [second, first]
+    assert sampler.has_seeds
+    assert [drain(sampler, 1)[0] for _ in range(2)] == [second, first]
+    assert not sampler.has_seeds  # what is left of them was asked for already
+    asked = [second, first, *drain(sampler, 1000)]
     assert known not in asked
     assert len(asked) == len(space) - 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -18,9 +19,13 @@ from ptxgen.arch import arch_named
 from ptxgen.config import KernelConfig
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
+from ptxgen.source import KernelSource
+from search.compile_pool import Compiled, CompilePool
 from search.events import Task
 from search.job import TuneJob
+from search.ranking import Ranker
 from search.seeds import neighbour_winners, related_winners
+from search.space import Space
 from search.tune import tune
 
 H100 = replace(search_fakes.DEVICE, name="NVIDIA H100 80GB HBM3", uuid="GPU-other")
@@ -64,6 +69,33 @@ def test_a_search_tries_relatives_right_after_the_default(
     tune(make_job(), store)
     tried = [line.split(" ", 2)[2] for line in evaluated() if line.startswith("evaluate screen")]
     assert tried[:2] == [search_fakes.BASE.key(), relative.key()]
+
+
+def test_known_seeds_compile_while_the_model_orders_the_others(
+    store: Store, make_job: Callable[..., TuneJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ordering a large space takes a second, of which short budgets have few."""
+    relative = win(store, CONFIGS[5], Problem(6144, 4096), 8, search_fakes.DEVICE)
+    order: list[str] = []
+    submit, seeds = CompilePool.submit, Ranker.seeds
+
+    def submitted(pool: CompilePool, source: KernelSource) -> Future[Compiled]:
+        order.append(source.text)
+        return submit(pool, source)
+
+    def ranked(ranker: Ranker, space: Space, seed: int = 0) -> list[KernelConfig]:
+        order.append("ranked")
+        return seeds(ranker, space, seed)
+
+    monkeypatch.setattr(CompilePool, "submit", submitted)
+    monkeypatch.setattr(Ranker, "seeds", ranked)
+    (task,) = tune(make_job(), store).tasks
+    first = order[: order.index("ranked")]
+    assert len(first) == 2
+    assert search_fakes.BASE.key() in first[0]
+    assert relative.key() in first[1]
+    assert len(order) > 3
+    assert task.time_us is not None
 
 
 def test_imported_trials_are_seeds(store: Store, make_job: Callable[..., TuneJob]) -> None:
