@@ -21,18 +21,25 @@ _MMA = "sync aligned m16n8k16 row col f32 {0} {0} f32"
 WIDEN: dict[str, Callable[[Lanes], Lanes]] = {"f16": from_f16, "bf16": from_bf16}
 
 
+def _matrices(d: Decoder, opcode: str) -> tuple[int, bool]:
+    """How many 8 x 8 matrices ldmatrix or stmatrix names, and whether it transposes them."""
+    form = [item for item in d.modifiers if item not in ("shared::cta", "shared")]
+    transposed = "trans" in form
+    form = [item for item in form if item != "trans"]
+    counts = {"x1": 1, "x2": 2, "x4": 4}
+    plain = len(form) == 5 and form[:3] + form[4:] == ["sync", "aligned", "m8n8", "b16"]
+    if not plain or form[3] not in counts:
+        raise d.fail(f"only {opcode}.sync.aligned.m8n8.{{x1,x2,x4}}{{.trans}}.shared.b16 is known")
+    d.count(2)
+    return counts[form[3]], transposed
+
+
 def load_matrix(d: Decoder) -> Op:
     """ldmatrix: lane i gives the address of row i % 8 of matrix i / 8."""
-    form = [item for item in d.modifiers if item not in ("shared::cta",)]
-    transposed = "trans" in form
-    form = [item for item in form if item not in ("trans", "shared")]
-    if len(form) != 5 or form[:3] + form[4:] != ["sync", "aligned", "m8n8", "b16"]:
-        raise d.fail("only ldmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16 is known")
-    count = {"x1": 1, "x2": 2, "x4": 4}.get(form[3], 0)
-    d.count(2)
+    count, transposed = _matrices(d, "ldmatrix")
     dsts, address = d.dst_vector(0, 32), address_of(d, 1, shared=True)
     if len(dsts) != count:
-        raise d.fail(f"{len(dsts)} registers for .{form[3]}")
+        raise d.fail(f"{len(dsts)} registers for .x{count}")
     rows, everyone = 8 * count, np.full(8 * count, SEVERAL)
     named: Lanes = np.arange(LANES) < rows
 
@@ -57,16 +64,10 @@ def load_matrix(d: Decoder) -> Op:
 
 def store_matrix(d: Decoder) -> Op:
     """stmatrix: lane i gives the address of row i % 8 of matrix i / 8."""
-    form = [item for item in d.modifiers if item not in ("shared::cta",)]
-    transposed = "trans" in form
-    form = [item for item in form if item not in ("trans", "shared")]
-    if len(form) != 5 or form[:3] + form[4:] != ["sync", "aligned", "m8n8", "b16"]:
-        raise d.fail("only stmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16 is known")
-    count = {"x1": 1, "x2": 2, "x4": 4}.get(form[3], 0)
-    d.count(2)
+    count, transposed = _matrices(d, "stmatrix")
     address, sources = address_of(d, 0, shared=True), d.src_vector(1, "b32")
     if len(sources) != count:
-        raise d.fail(f"{len(sources)} registers for .{form[3]}")
+        raise d.fail(f"{len(sources)} registers for .x{count}")
     rows, everyone = 8 * count, np.full(8 * count, SEVERAL)
     named: Lanes = np.arange(LANES) < rows
 

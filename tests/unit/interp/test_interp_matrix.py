@@ -8,7 +8,12 @@ import pytest
 import torch
 from lanes_kernel import apply, run_text
 
-from ptxgen.errors import DivergenceError, MisalignedError, UninitializedError
+from ptxgen.errors import (
+    DivergenceError,
+    MisalignedError,
+    UninitializedError,
+    UnsupportedPtxError,
+)
 
 SHARED = ".extern .shared .align 128 .b8 smem[];"
 
@@ -208,6 +213,20 @@ def test_stmatrix_needs_the_whole_warp_and_its_rows_aligned() -> None:
     stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r0};"""
     with pytest.raises(MisalignedError):
         run_text(odd, smem_bytes=512, shared=SHARED)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r0}, [%r1];", "1 registers for .x2"),
+        ("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r1], {%r0, %r0};", "2 registers for .x4"),
+        ("stmatrix.sync.aligned.m8n8.x3.shared.b16 [%r1], {%r0};", "only stmatrix.sync.aligned"),
+        ("ldmatrix.sync.aligned.m16n16.x1.shared.b8 {%r0}, [%r1];", "only ldmatrix.sync.aligned"),
+    ],
+)
+def test_other_forms_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(UnsupportedPtxError, match=reason):
+        run_text(text, smem_bytes=512, shared=SHARED)
 
 
 @pytest.mark.parametrize(("trans", "spoiled"), [("", 1), (".trans", 32)])
