@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, zip_longest
 from operator import itemgetter
 
 from db.records import DeviceRecord
@@ -20,7 +21,7 @@ UNKNOWN_GPU = GpuSpec("unknown", "", "sm_80", 0, 0, 800.0, 150.0, 1.9)
 """Rates for a GPU whose ceilings are neither measured nor in the table: they still rank."""
 
 RANKED = 4000
-"""Of a larger space a random sample of this size is ranked first."""
+"""Of a larger space a random sample of this size is ranked first, with small families whole."""
 
 CLIMBS = 6
 """Rounds in which the neighbours of the best ones are looked at."""
@@ -83,8 +84,7 @@ class Ranker:
 
     def best(self, space: Space, count: int, seed: int = 0) -> list[KernelConfig]:
         """The most promising configs, best first: of all, or of a sample and a climb from it."""
-        shuffled = space.shuffled(seed)
-        found = {config.key(): config for config in shuffled[:RANKED]}
+        found = {config.key(): config for config in _sample(space.shuffled(seed))}
         if len(space) > RANKED:
             for _ in range(CLIMBS):
                 top = self._sorted(found.values())[:CLIMBERS]
@@ -121,3 +121,13 @@ class Ranker:
     def _sorted(self, configs: Iterable[KernelConfig]) -> list[KernelConfig]:
         finite = (item for item in configs if math.isfinite(self.predicted_us(item)))
         return sorted(finite, key=lambda item: (self.predicted_us(item), item.key()))
+
+
+def _sample(shuffled: Sequence[KernelConfig]) -> list[KernelConfig]:
+    """The first RANKED configs, each family in its turn as long as it lasts."""
+    families: dict[str, list[KernelConfig]] = {}
+    for config in shuffled:
+        families.setdefault(config.family, []).append(config)
+    turns = zip_longest(*families.values())
+    in_turns = (config for turn in turns for config in turn if config is not None)
+    return list(islice(in_turns, RANKED))

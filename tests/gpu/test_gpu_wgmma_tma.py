@@ -39,6 +39,11 @@ KINDS: dict[str, WgmmaTmaConfig] = {
     "two row blocks": replace(BASE, block_m=48, warpgroups=1, num_stages=3, chunk=1),
     "three warpgroups": replace(BASE, block_m=64, block_n=192, warpgroups=3, num_stages=3),
     "four warpgroups": replace(BASE, block_n=256, warpgroups=4),
+    "five warpgroups": replace(BASE, block_m=64, block_n=320, warpgroups=5, num_stages=3, chunk=1),
+    "six warpgroups, persistent": replace(
+        BASE, block_m=24, block_n=384, warpgroups=6, chunk=1, max_ctas=132
+    ),
+    "seven warpgroups, split K": replace(BASE, block_n=448, warpgroups=7, chunk=1, split_k=2),
     "registers moved, 128 x 256": replace(BASE, block_m=128, block_n=256, num_stages=3),
     "registers moved, 256 x 128": replace(BASE, block_m=256, num_stages=2),
     "split K in two": replace(BASE, split_k=2),

@@ -9,8 +9,8 @@ from ptxgen.config import KernelConfig, Scalar
 
 KNOBS: dict[str, tuple[Scalar, ...]] = {
     "block_m": (16, 24, 32, 48, 64, 96, 128, 160, 192, 256),
-    "block_n": (64, 128, 192, 256),
-    "warpgroups": (1, 2, 3, 4),
+    "block_n": (64, 128, 192, 256, 320, 384, 448),
+    "warpgroups": (1, 2, 3, 4, 5, 6, 7),
     "num_stages": (2, 3, 4, 5, 6, 8),
     "chunk": (1, 2, 4),
     "split_k": (1, 2, 4, 8),

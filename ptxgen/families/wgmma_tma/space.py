@@ -49,14 +49,22 @@ TURN_MAX_M = 128
 """Above it one warpgroup keeps the tensor cores busy: at 128 tokens its dequantization is hidden (H200,
 2026-11-30)."""
 
+WIDE = 256
+WIDE_SHARES = ((320, 5, 1), (384, 6, 1), (448, 7, 1))
+"""The same of wider tiles, whose warpgroups have 80 registers a thread or fewer: with stream_k they would
+spill."""
+
+WIDE_TOKENS, WIDE_MAX_M = 64, 256
+"""Such a tile's tokens at most, and those of a batch that such tiles are tried for."""
+
 
 def _numbers(knob: str) -> list[int]:
     return [int(choice) for choice in KNOBS[knob]]
 
 
-def block_m_choices(m: int) -> tuple[int, ...]:
+def block_m_choices(m: int, most: int = 256) -> tuple[int, ...]:
     """Tiles of tokens worth trying: the one that covers the batch, and that of half its size."""
-    sizes = _numbers("block_m")
+    sizes = [size for size in _numbers("block_m") if size <= most]
     covering = min((size for size in sizes if size >= m), default=max(sizes))
     halves = [size for size in sizes if size * 2 == covering and size >= 64]
     return (*halves, covering)
@@ -66,8 +74,7 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaCon
     """Every legal config worth trying for batches of up to m, in a fixed order."""
     if m < MIN_M or not arch.has_wgmma:
         return
-    shares = FEATURE_SHARES + (TURN_SHARES if m <= TURN_MAX_M else ())
-    for block_m, (block_n, warpgroups, warpgroups_k) in product(block_m_choices(m), shares):
+    for block_m, (block_n, warpgroups, warpgroups_k) in _tiles(m):
         for schedule in _schedules(problem, m, block_m, block_n):
             for num_stages, chunk in product(_numbers("num_stages"), _numbers("chunk")):
                 if num_stages == 2 and block_m * block_n < 128 * 128:
@@ -83,6 +90,14 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaCon
                 )
                 if not violations(problem, config, arch):
                     yield config
+
+
+def _tiles(m: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    """Tokens of a tile, and how warpgroups share out its features."""
+    shares = FEATURE_SHARES + (TURN_SHARES if m <= TURN_MAX_M else ())
+    yield from product(block_m_choices(m), shares)
+    if m <= WIDE_MAX_M:
+        yield from product(block_m_choices(m, WIDE_TOKENS), WIDE_SHARES)
 
 
 class _Schedule(TypedDict):
@@ -114,7 +129,8 @@ def _schedules(problem: Problem, m: int, block_m: int, block_n: int) -> Iterator
                 )
         ctas = SMS * min_ctas
         walks = [(1, False)] if tiles > ctas else []
-        shares = [(1, True)] if 0 < tiles % ctas < SHARED_FILL * ctas and tiles < 4 * ctas else []
+        ragged = 0 < tiles % ctas < SHARED_FILL * ctas and tiles < 4 * ctas
+        shares = [(1, True)] if ragged and block_n <= WIDE else []
         pairs = [(2, False)] if walks and m >= SHARED_TOKENS and min_ctas == 1 else []
         for raster, (multicast, stream_k) in product(rasters, walks + shares + pairs):
             yield _Schedule(

@@ -90,6 +90,12 @@ KINDS = (
         "wgmma_tma three warpgroups", WIDE, replace(TMA, block_m=64, block_n=192, warpgroups=3), 70
     ),
     Kind(
+        "wgmma_tma seven warpgroups, split K",
+        WIDE,
+        replace(TMA, block_n=448, warpgroups=7, chunk=1, split_k=2),
+        17,
+    ),
+    Kind(
         "wgmma_tma moved registers", WIDE, replace(TMA, block_m=128, block_n=256, warpgroups=2), 150
     ),
 )

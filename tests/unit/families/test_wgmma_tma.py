@@ -16,6 +16,7 @@ from ptxgen.errors import ConfigError
 from ptxgen.families import config_from_dict, default_config, emit, violations
 from ptxgen.families.wgmma_tma import WGMMA_TMA
 from ptxgen.families.wgmma_tma.config import KNOBS, WgmmaTmaConfig
+from ptxgen.families.wgmma_tma.shape import TmaShape
 from ptxgen.problem import M_BUCKETS, Problem
 from ptxgen.source import LaunchPlan
 
@@ -91,6 +92,12 @@ def test_only_sm_90a_has_it(arch: str) -> None:
             "max_ctas = 114 is no whole number of clusters of multicast = 4 CTAs",
         ),
         ({"stream_k": True}, PROBLEM, "it needs max_ctas above 0"),
+        (
+            {"block_n": 256, "warpgroups": 4, "warpgroups_k": 2, "num_stages": 4},
+            PROBLEM,
+            "warpgroups = 4 x warpgroups_k = 2 are more than 7",
+        ),
+        ({"block_n": 448, "warpgroups": 7}, PROBLEM, "registers a thread, 32 of them accumulators"),
         ({"split_k": 4, "multicast": 4}, PROBLEM, "more than the 8 of a cluster"),
         ({"block_m": 24, "multicast": 2}, PROBLEM, "whole rows of 8 tokens to copy"),
         ({"block_m": 256}, PROBLEM, "more than the 232448 that a CTA may have"),
@@ -124,6 +131,40 @@ def test_a_slot_by_hand() -> None:
     assert "COPIED_BYTES = 24832 " in text
     assert "STAGE_BYTES = 25600 " in text
     assert "WEIGHTS_OFFSET = 16384 " in text
+
+
+@pytest.mark.parametrize(
+    ("m", "block_m", "block_n", "warpgroups", "registers"),
+    [(32, 32, 448, 7, 64), (32, 32, 384, 6, 72), (64, 64, 320, 5, 80), (256, 64, 320, 5, 80)],
+)
+def test_wide_tiles_fill_gpus_that_narrower_ones_do_not(
+    m: int, block_m: int, block_n: int, warpgroups: int, registers: int
+) -> None:
+    """65,536 registers over the warps and a producer, by quarters of an SM and by eights."""
+    assert registers == 65536 // (-(-(4 * warpgroups + 1) // 4) * 4 * 32) // 8 * 8
+    found = [
+        config
+        for config in WGMMA_TMA.candidates(Problem(28672, 4096), SM90A, m)
+        if isinstance(config, WgmmaTmaConfig) and config.block_n == block_n
+    ]
+    assert found
+    for config in found:
+        assert (config.block_m, config.warpgroups, config.warpgroups_k) == (block_m, warpgroups, 1)
+        assert not config.stream_k
+        shape = TmaShape(Problem(28672, 4096), config)
+        assert (shape.available_registers, shape.threads) == (registers, 128 * warpgroups + 32)
+
+
+def test_wide_tiles_are_for_small_batches() -> None:
+    wide = {
+        m: {
+            config.to_dict()["block_n"]
+            for config in WGMMA_TMA.candidates(Problem(28672, 4096), SM90A, m)
+            if int(config.to_dict()["block_n"]) > 256
+        }
+        for m in (17, 64, 256, 257, 512)
+    }
+    assert wide == {17: {320, 384, 448}, 64: {320}, 256: {320}, 257: set(), 512: set()}
 
 
 def test_a_split_by_hand() -> None:
