@@ -23,7 +23,8 @@ from search.evaluator import (
     name_of,
 )
 from search.events import FinalsStarted, Note, Task, TaskEnded
-from search.finals import FINALISTS, Decision, Final, decide
+from search.finals import Decision, Final, decide
+from search.heats import finalists
 from search.proof import prove
 from search.task_search import TaskSearch
 from search.worker import FinalsError
@@ -80,7 +81,7 @@ def _by_finals(
     context: RunContext, search: TaskSearch, task: Task, stored: WinnerRecord | None
 ) -> TaskEnded:
     """Times the best ones, the default, the winner stored before and the baselines in turns."""
-    configs = search.best_configs(FINALISTS)
+    configs = finalists(context, search, task)
     contenders: list[Contender] = [*search.candidates(configs)]
     if stored is not None and stored.config not in configs:
         contenders += _previous_winner(context, search, task, stored.config)

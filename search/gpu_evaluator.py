@@ -132,7 +132,8 @@ class GpuEvaluator:
         checked = replace(base, rel_err=result.rel_err)
         if request.effort is Effort.CHECK:
             return checked
-        graph = self._graph(request.problem, request.m, request.protocol, request.candidate)
+        out = self._layer(request.problem).output(request.m)
+        graph = self._graph(request.problem, request.m, request.protocol, request.candidate, out)
         taken = self._steady.take(
             lambda: _screen(graph, SECONDS[request.effort], request.stop_above_us),
             graph.keep_busy,
@@ -141,8 +142,10 @@ class GpuEvaluator:
         return timed_outcome(checked, taken.value, taken.evidence, taken.fault)
 
     def _finals(self, request: FinalsRequest) -> list[Outcome]:
+        # One output for all: they take turns, and with large batches it is a gigabyte.
+        out = self._layer(request.problem).output(request.m)
         graphs = [
-            self._graph(request.problem, request.m, request.protocol, candidate)
+            self._graph(request.problem, request.m, request.protocol, candidate, out)
             for candidate in request.candidates
         ]
         window = time_in_turns(graphs, request.rounds, self._steady)
@@ -194,10 +197,10 @@ class GpuEvaluator:
         return launch
 
     def _graph(
-        self, problem: Problem, m: int, protocol: Protocol, contender: Contender
+        self, problem: Problem, m: int, protocol: Protocol, contender: Contender, out: Tensor
     ) -> TimedGraph:
+        """A contender's launches, which write to out [m, N]: no memory of a graph's own pool."""
         layer = self._layer(problem)
-        out = layer.output(m)  # owned here, not by the graph's own pool
         floor, l2_bytes = self._floor_us(problem, m), self._record.l2_bytes
         if contender is None:
             dense_bytes = 2 * (problem.n * problem.k + m * (problem.n + problem.k))

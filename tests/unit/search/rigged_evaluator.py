@@ -6,11 +6,12 @@ import statistics
 from dataclasses import replace
 from typing import Any
 
-from search_fakes import FakeEvaluator, key_of
+from search_fakes import FakeEvaluator, key_of, misbehave
 
 from ptxgen.evidence import Evidence, GpuLimits, GpuReading
 from ptxgen.outcome import Outcome, Status
 from search.evaluator import Contender, EvaluateRequest, FinalsRequest
+from search.heats import ROUNDS
 
 
 class Rigged(FakeEvaluator):
@@ -18,7 +19,8 @@ class Rigged(FakeEvaluator):
 
     Options: screen_us: config key -> time in the screening; final_us: config key -> time in the
     finals; rounds: factor of every contender's time in each round; fault: why the finals are NOISY;
-    pids: other processes on the GPU; failed: config keys that end as WRONG.
+    pids: other processes on the GPU; failed: config keys that end as WRONG; wrong_later: those
+    that do in heats and finals; heats: how heats alone misbehave; heats_fault: why they are NOISY.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -29,6 +31,9 @@ class Rigged(FakeEvaluator):
         self._fault: str = options.get("fault", "")
         self._pids = tuple(options.get("pids", ()))
         self._failed: list[str] = options.get("failed", [])
+        self._wrong_later: list[str] = options.get("wrong_later", [])
+        self._heats: str = options.get("heats", "")
+        self._heats_fault: str = options.get("heats_fault", "")
 
     def evaluate(self, request: EvaluateRequest) -> Outcome:
         key = key_of(request.candidate)
@@ -40,10 +45,16 @@ class Rigged(FakeEvaluator):
 
     def finals(self, request: FinalsRequest) -> list[Outcome]:
         keys = [key_of(item) for item in request.candidates]
-        self._write("finals " + " | ".join(keys))
-        return [self._finalist(item) for item in request.candidates]
+        heats = request.rounds == ROUNDS
+        self._write(("heats " if heats else "finals ") + " | ".join(keys))
+        if heats and self._heats:
+            return [misbehave(self._heats)]
+        fault = self._heats_fault if heats else self._fault
+        return [self._finalist(item, fault) for item in request.candidates]
 
-    def _finalist(self, contender: Contender) -> Outcome:
+    def _finalist(self, contender: Contender, fault: str) -> Outcome:
+        if key_of(contender) in self._wrong_later:
+            return Outcome(Status.WRONG, "relative error 0.5", rel_err=0.5)
         time_us = self._final.get(key_of(contender), self._ok(contender).time_us)
         samples = tuple(time_us * factor for factor in self._rounds)
         outcome = Outcome(
@@ -53,8 +64,8 @@ class Rigged(FakeEvaluator):
             samples_us=samples,
             evidence=self._evidence(),
         )
-        if self._fault:
-            return replace(outcome, status=Status.NOISY, time_us=None, message=self._fault)
+        if fault:
+            return replace(outcome, status=Status.NOISY, time_us=None, message=fault)
         return outcome
 
     def _evidence(self) -> Evidence:
