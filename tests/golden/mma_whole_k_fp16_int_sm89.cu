@@ -238,8 +238,8 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
     const int row_block = min(n_tile * (BLOCK_N / 16) + (warp_n * ROW_BLOCKS + rb), STRIPS * 4 - 1);
     const u32 zeros = ld_global_nc_u8(packed + TABLE_OFFSET + STRIPS * 128 + row_block * 8 + lane / 4);
-    zero_0[rb] = 0x64006400 + (zeros & 15) * 0x00010001;
-    zero_8[rb] = 0x54005400 + (zeros >> 4) * 0x00100010;
+    zero_0[rb] = pick_low(zeros * 0x00010001);
+    zero_8[rb] = pick_high(zeros * 0x00010001);
   }
 
   auto load_weights = [&](int stage, u32 slot) {

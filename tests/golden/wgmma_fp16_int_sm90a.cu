@@ -39,6 +39,8 @@ enum : int { META_BYTES = 48 };  // of a warp's tile and block
 enum : int { META_SCALE_BYTES = 32 };  // of them scales
 enum : int { ROW_BLOCK_SCALE_BYTES = 32 };
 enum : int { ROW_BLOCK_ZERO_BYTES = 8 };
+enum : int { ROW_BLOCK_PIECES = 5 };  // of 8 bytes, of scales and zero points
+enum : int { META_ROUNDS = 1 };  // a lane copies one in each
 enum : int { BLOCK_SCALE_BYTES = 128 };  // scales of a block
 
 // PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
@@ -344,6 +346,20 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   const u32 warp_slot = warp_n * WARPS_K + warp_k;
   const u32 weights_smem = smem_base + warp_slot * (FRAGMENTS * 512) + lane * 16;
   const u32 meta_smem = smem_base + META_OFFSET + warp_slot * (META_BYTES * WARP_BLOCKS);
+  // Scales and zero points in pieces of 8 bytes: of every block a lane copies the same ones.
+  u64 meta_from[META_ROUNDS];  // in the packed block
+  u32 meta_to[META_ROUNDS];
+#pragma unroll
+  for (int round = 0; round < META_ROUNDS; ++round) {
+    const int rb = (round * 32 + lane) / ROW_BLOCK_PIECES, piece = (round * 32 + lane) % ROW_BLOCK_PIECES;
+    const int row_block = n_tile * (BLOCK_N / 16) + ((warp_n / 4 * ROW_BLOCKS + rb) * 4 + warp_n % 4);
+    const int zeros = piece - ROW_BLOCK_SCALE_BYTES / 8;  // which piece of the zero points, if it is one
+    meta_from[round] = (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + WEIGHT_BYTES
+        + (zeros < 0 ? row_block % 4 * ROW_BLOCK_SCALE_BYTES + piece * 8
+                     : BLOCK_SCALE_BYTES + row_block % 4 * ROW_BLOCK_ZERO_BYTES + zeros * 8);
+    meta_to[round] = zeros < 0 ? rb * ROW_BLOCK_SCALE_BYTES + piece * 8
+                               : META_SCALE_BYTES + rb * ROW_BLOCK_ZERO_BYTES + zeros * 8;
+  }
 
   // Activations: rows of BLOCK_K inputs as slabs of 64, each row of a slab 128 bytes, swizzled.
   constexpr int X_CHUNKS = BLOCK_K / 8;                  // 16-byte chunks of a row
@@ -380,25 +396,9 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
         const u8* block = source + kb * BLOCK_BYTES;
         const u32 meta = meta_smem + slot + kb * META_BYTES;
 #pragma unroll
-        for (int first = 0; first < ROW_BLOCKS * (ROW_BLOCK_SCALE_BYTES / 16); first += 32) {
-          const int c = first + lane;
-          if (c < ROW_BLOCKS * (ROW_BLOCK_SCALE_BYTES / 16)) {
-            const int rb = c / (ROW_BLOCK_SCALE_BYTES / 16), row_block = n_tile * (BLOCK_N / 16) + ((warp_n / 4 * ROW_BLOCKS + rb) * 4 + warp_n % 4);
-            const u8* from = block + (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + WEIGHT_BYTES
-                + (row_block % 4) * ROW_BLOCK_SCALE_BYTES + c % (ROW_BLOCK_SCALE_BYTES / 16) * 16;
-            cp_async_16(meta + c * 16, from);
-          }
-        }
-#pragma unroll
-        for (int first = 0; first < ROW_BLOCKS * (ROW_BLOCK_ZERO_BYTES / 8); first += 32) {
-          const int c = first + lane;
-          if (c < ROW_BLOCKS * (ROW_BLOCK_ZERO_BYTES / 8)) {
-            const int rb = c / (ROW_BLOCK_ZERO_BYTES / 8), row_block = n_tile * (BLOCK_N / 16) + ((warp_n / 4 * ROW_BLOCKS + rb) * 4 + warp_n % 4);
-            const u8* from = block + (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + WEIGHT_BYTES + BLOCK_SCALE_BYTES
-                + (row_block % 4) * ROW_BLOCK_ZERO_BYTES + c % (ROW_BLOCK_ZERO_BYTES / 8) * 8;
-            cp_async_8_zfill(meta + META_SCALE_BYTES + c * 8, from, 8);
-          }
-        }
+        for (int round = 0; round < META_ROUNDS; ++round)
+          if (round * 32 + lane < ROW_BLOCKS * ROW_BLOCK_PIECES)
+            cp_async_8_zfill(meta + meta_to[round], block + meta_from[round], 8);
       }
     }
   };
@@ -428,8 +428,8 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
             const int group = rb * GROUPS_PER_BLOCK + step / GROUP_STEPS;
             scales[rb] = ld_shared_u32(scale_smem + slot + group * 32);
             const u32 zeros = ld_shared_u8(zero_smem + slot + group * 8);
-            zero_0[rb] = 0x64006400 + (zeros & 15) * 0x00010001;
-            zero_8[rb] = 0x54005400 + (zeros >> 4) * 0x00100010;
+            zero_0[rb] = pick_low(zeros * 0x00010001);
+            zero_8[rb] = pick_high(zeros * 0x00010001);
           }
         }
         if (step % 4 == 0) {  // 64 inputs of weights: one 16-byte load a row block

@@ -104,7 +104,5 @@ def zero_words(shape: Dequantized, byte: str) -> tuple[str, str]:
     high_step = 0x00100010 if fp16 else 0x00010001
     if shape.problem.zero == "sym":
         return f"{low + 8 * 0x00010001:#010x}", f"{high + 8 * high_step:#010x}"
-    return (
-        f"{low:#010x} + ({byte} & 15) * 0x00010001",
-        f"{high:#010x} + ({byte} >> 4) * {high_step:#010x}",
-    )
+    twice = f"{byte} * 0x00010001"  # where the nibbles of a word's first weights are
+    return f"pick_low({twice})", f"pick_high({twice})" if fp16 else f"pick_low({twice} >> 4)"

@@ -152,6 +152,8 @@ def _constants(shape: Shape, code: str) -> str:
             ("META_SCALE_BYTES", shape.meta_scale_bytes, "of them scales"),
             ("ROW_BLOCK_SCALE_BYTES", 32 * groups, ""),
             ("ROW_BLOCK_ZERO_BYTES", 8 * groups, ""),
+            ("ROW_BLOCK_PIECES", 5 * groups, "of 8 bytes, of scales and zero points"),
+            ("META_ROUNDS", -(-5 * groups * shape.row_blocks // 32), "a lane copies one in each"),
             ("BLOCK_SCALE_BYTES", layout.scale_bytes, "scales of a block"),
         ]
     lines = declared(rows, code)

@@ -29,6 +29,23 @@ META_SETUP = """\
   const u32 meta_smem = smem_base + META_OFFSET + warp_slot * (META_BYTES * WARP_BLOCKS);
 """
 
+META_PIECES = """\
+  // Scales and zero points in pieces of 8 bytes: of every block a lane copies the same ones.
+  u64 meta_from[META_ROUNDS];  // in the packed block
+  u32 meta_to[META_ROUNDS];
+#pragma unroll
+  for (int round = 0; round < META_ROUNDS; ++round) {
+    const int rb = (round * 32 + lane) / ROW_BLOCK_PIECES, piece = (round * 32 + lane) % ROW_BLOCK_PIECES;
+    const int row_block = {row_block};
+    const int zeros = piece - ROW_BLOCK_SCALE_BYTES / 8;  // which piece of the zero points, if it is one
+    meta_from[round] = (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES) + WEIGHT_BYTES
+        + (zeros < 0 ? row_block % 4 * ROW_BLOCK_SCALE_BYTES + piece * 8
+                     : BLOCK_SCALE_BYTES + row_block % 4 * ROW_BLOCK_ZERO_BYTES + zeros * 8);
+    meta_to[round] = zeros < 0 ? rb * ROW_BLOCK_SCALE_BYTES + piece * 8
+                               : META_SCALE_BYTES + rb * ROW_BLOCK_ZERO_BYTES + zeros * 8;
+  }
+"""
+
 
 def setup(shape: Shape) -> str:
     """Pointers and offsets that stay the same for all stages."""
@@ -37,9 +54,17 @@ def setup(shape: Shape) -> str:
         row_block = f"min({row_block}, STRIPS * 4 - 1)"
     return (
         SETUP.replace("{row_block}", row_block)
-        .replace("{meta_setup}", META_SETUP if shape.meta_bytes else "")
+        .replace("{meta_setup}", _meta_setup(shape, row_block))
         .replace("{x_setup}", _x_setup(shape))
     )
+
+
+def _meta_setup(shape: Shape, row_block: str) -> str:
+    if not shape.meta_bytes:
+        return ""
+    if not shape.meta_zero_bytes:
+        return META_SETUP
+    return META_SETUP + META_PIECES.replace("{row_block}", row_block)
 
 
 def _x_setup(shape: Shape) -> str:
@@ -101,28 +126,28 @@ def _load_meta(shape: Shape) -> list[str]:
     lines = [f"      {guard}{{"]
     lines.append("        const u8* block = source + kb * BLOCK_BYTES;")
     lines.append("        const u32 meta = meta_smem + slot + kb * META_BYTES;")
-    lines += _meta_loop(shape, "SCALE", 16, "WEIGHT_BYTES")
-    if shape.meta_zero_bytes:
-        chunk = 8 if shape.layout.groups_per_block == 1 else 16
-        lines += _meta_loop(shape, "ZERO", chunk, "WEIGHT_BYTES + BLOCK_SCALE_BYTES")
-    lines.append("      }")
-    return lines
+    lines += _piece_loop(shape) if shape.meta_zero_bytes else _scale_loop(shape)
+    return [*lines, "      }"]
 
 
-def _meta_loop(shape: Shape, what: str, chunk: int, block_offset: str) -> list[str]:
+def _piece_loop(shape: Shape) -> list[str]:
+    """Scales and zero points together: one instruction for up to 32 pieces of either."""
+    bytes_ = "inside ? 8 : 0" if shape.k_block_tail else "8"
+    return [
+        "#pragma unroll",
+        "        for (int round = 0; round < META_ROUNDS; ++round)",
+        "          if (round * 32 + lane < ROW_BLOCKS * ROW_BLOCK_PIECES)",
+        f"            cp_async_8_zfill(meta + meta_to[round], block + meta_from[round], {bytes_});",
+    ]
+
+
+def _scale_loop(shape: Shape) -> list[str]:
     """Lanes share out the chunks of all row blocks; each lane finds its row block's strip."""
-    per_row_block = f"ROW_BLOCK_{what}_BYTES / {chunk}"
+    per_row_block = "ROW_BLOCK_SCALE_BYTES / 16"
     total = f"ROW_BLOCKS * ({per_row_block})"
-    dst = "meta + c * 16" if what == "SCALE" else f"meta + META_SCALE_BYTES + c * {chunk}"
     row_block = f"n_tile * (BLOCK_N / 16) + {shape.row_block_text}"
     if shape.strip_tail:
         row_block = f"min({row_block}, STRIPS * 4 - 1)"
-    bytes_ = f"inside ? {chunk} : 0" if shape.k_block_tail else str(chunk)
-    copy = (
-        f"cp_async_16({dst}, from)"
-        if chunk == 16 and not shape.k_block_tail
-        else f"cp_async_{chunk}_zfill({dst}, from, {bytes_})"
-    )
     return [
         "#pragma unroll",
         f"        for (int first = 0; first < {total}; first += 32) {{",
@@ -130,9 +155,9 @@ def _meta_loop(shape: Shape, what: str, chunk: int, block_offset: str) -> list[s
         f"          if (c < {total}) {{",
         f"            const int rb = c / ({per_row_block}), row_block = {row_block};",
         "            const u8* from = block + (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES)"
-        f" + {block_offset}",
-        f"                + (row_block % 4) * ROW_BLOCK_{what}_BYTES + c % ({per_row_block}) * {chunk};",
-        f"            {copy};",
+        " + WEIGHT_BYTES",
+        f"                + (row_block % 4) * ROW_BLOCK_SCALE_BYTES + c % ({per_row_block}) * 16;",
+        _copy16(shape, "meta + c * 16", "from", indent=12),
         "          }",
         "        }",
     ]

@@ -32,7 +32,7 @@ STATEMENT = re.compile(
 )
 LOP3 = re.compile(r"lop3\.b32 %0, %1, (0x[0-9a-f]+), (0x[0-9a-f]+), 0xea;")
 SUBNORMAL = re.compile(r"a\[(\d)\] = word & (0x[0-9a-f]+);|word >>= (\d+);")
-ZERO_WORD = re.compile(r"(0x[0-9a-f]+) \+ \(zeros (?:& (15)|>> (4))\) \* (0x[0-9a-f]+)")
+ZERO_WORD = re.compile(r"(pick_\w+)\(zeros \* (0x[0-9a-f]+)(?: >> (\d+))?\)")
 
 
 def halves(word: int, dtype: str) -> tuple[float, float]:
@@ -72,9 +72,9 @@ class EmittedDequantize:
         text = self.zero_texts[which]
         if not (found := ZERO_WORD.fullmatch(text)):
             return int(text, 16)
-        base, mask, shift, step = found.groups()
-        nibble = zeros & int(mask) if mask else zeros >> int(shift)
-        return int(base, 16) + nibble * int(step, 16)
+        pick, twice, shift = found.groups()
+        mask, magic = self.picks[pick]
+        return ((zeros * int(twice, 16) & 0xFFFFFFFF) >> int(shift or 0)) & mask | magic
 
     def __call__(self, word: int, zeros: int) -> list[tuple[float, float]]:
         """The four registers, each as its low and high half."""
