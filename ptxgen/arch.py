@@ -26,6 +26,8 @@ class ArchSpec:
         has_wgmma: the target has wgmma and TMA (sm_90a only).
         has_clusters: CTAs run in clusters and read each other's shared memory (sm_90 and up).
         has_bf16x2_arith: add, sub and mul on bf16x2 are single instructions (sm_90 and up).
+        tensor_flops: of an SM in a clock, dense fp16, by its fastest tensor instruction (NVIDIA's
+            architecture whitepapers).
     """
 
     name: str
@@ -38,6 +40,7 @@ class ArchSpec:
     has_wgmma: bool = False
     has_bf16x2_arith: bool = False
     has_clusters: bool = False
+    tensor_flops: int = 1024
 
     registers_per_sm: int = 65536
     registers_per_thread: int = 255
@@ -47,11 +50,11 @@ class ArchSpec:
 ARCHS: dict[str, ArchSpec] = {
     spec.name: spec
     for spec in (
-        ArchSpec("sm_80", (8, 0), 163 * KIB, 164 * KIB, 64, 32),
+        ArchSpec("sm_80", (8, 0), 163 * KIB, 164 * KIB, 64, 32, tensor_flops=2048),
         ArchSpec("sm_86", (8, 6), 99 * KIB, 100 * KIB, 48, 16),
         ArchSpec("sm_89", (8, 9), 99 * KIB, 100 * KIB, 48, 24),
-        ArchSpec("sm_90", (9, 0), 227 * KIB, 228 * KIB, 64, 32, True, False, True, True),
-        ArchSpec("sm_90a", (9, 0), 227 * KIB, 228 * KIB, 64, 32, True, True, True, True),
+        ArchSpec("sm_90", (9, 0), 227 * KIB, 228 * KIB, 64, 32, True, False, True, True, 4096),
+        ArchSpec("sm_90a", (9, 0), 227 * KIB, 228 * KIB, 64, 32, True, True, True, True, 4096),
     )
 }
 

@@ -23,7 +23,7 @@ class Status(StrEnum):
     CRASH = "crash"  # sticky CUDA error or a dead worker
     HANG = "hang"  # killed at the timeout
     WRONG = "wrong"  # value, NaN, guard band or repeatability
-    NOISY = "noisy"  # no stable time, or faster than the floor
+    NOISY = "noisy"  # no stable time, or faster than physics
 
 
 @dataclass(frozen=True, slots=True)

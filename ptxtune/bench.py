@@ -27,7 +27,7 @@ from search.bench.runner import ROUNDS, BenchRunner
 from search.clocks import Clocks
 from search.finals import ratio_of
 from search.gpu_lock import GpuLock
-from search.model import floor_us
+from search.model import floor_us, least_us
 
 SOURCES = {Level.EXACT: "measured", Level.DEFAULT: "default"}
 """Where our config comes from; other levels of an answer are named as they are."""
@@ -51,6 +51,7 @@ class BenchJob:
         host: provenance of every row.
         ceilings: of the device: measured ones where they are stored, else those of its model.
         cache_root: compile cache.
+        max_sm_mhz: the device's highest SM clock; None where it is not known.
         rounds: turns of every contender.
         seed: of weights and activations.
         strict: whether a neighbour on the GPU makes every time noisy.
@@ -65,6 +66,7 @@ class BenchJob:
     host: BenchHost
     ceilings: DeviceRecord
     cache_root: Path
+    max_sm_mhz: int | None = None
     rounds: int = ROUNDS
     seed: int = 0
     strict: bool = False
@@ -72,7 +74,12 @@ class BenchJob:
     def cases(self) -> list[Case]:
         """Every problem and M, all batches of a layer one after the other."""
         return [
-            Case(problem, m, self._floor_us(problem, m))
+            Case(
+                problem,
+                m,
+                self._floor_us(problem, m),
+                least_us(problem, m, self.ceilings, self.max_sm_mhz),
+            )
             for problem in self.selection.problems
             for m in self.batches
         ]
@@ -147,6 +154,7 @@ def make_bench(
         _host(target),
         _ceilings(target, db),
         Path(cache_dir).expanduser() if cache_dir else env.cache_dir(),
+        Clocks.of_device(target.device.uuid).limits().max_sm_mhz,
         rounds=rounds,
         seed=seed,
         strict=strict,

@@ -35,7 +35,7 @@ from search.evaluator import (
     FinalsRequest,
 )
 from search.gpu_layer import GpuLayer
-from search.model import floor_us
+from search.model import floor_us, least_us
 from search.rounds import time_in_turns
 from search.steady import Steady
 from search.timed import timed_outcome
@@ -69,6 +69,7 @@ class GpuEvaluator:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.zeros(1, device="cuda")  # the context is there now, if it was not before
         self._clocks.learn_own(pids_before)
+        self._max_sm_mhz = self._clocks.limits().max_sm_mhz
         self._steady = Steady(self._clocks, lambda: burn_in(WARM_S), strict=strict)
         torch.backends.cuda.matmul.allow_tf32 = False
         self._device = torch.device("cuda", index)
@@ -139,7 +140,8 @@ class GpuEvaluator:
             graph.keep_busy,
         )
         self._finish_work()  # before the graph goes
-        return timed_outcome(checked, taken.value, taken.evidence, taken.fault)
+        least = self._least_us(request.problem, request.m)
+        return timed_outcome(checked, taken.value, taken.evidence, taken.fault, least)
 
     def _finals(self, request: FinalsRequest) -> list[Outcome]:
         # One output for all: they take turns, and with large batches it is a gigabyte.
@@ -151,6 +153,7 @@ class GpuEvaluator:
         window = time_in_turns(graphs, request.rounds, self._steady)
         self._finish_work()
         floor = self._floor_us(request.problem, request.m)
+        least = self._least_us(request.problem, request.m)
         outcomes = []
         for candidate, timing in zip(request.candidates, window.timings, strict=True):
             checked = self._check(request.problem, request.m, candidate)
@@ -161,7 +164,7 @@ class GpuEvaluator:
                 floor_us=floor,
                 resources=candidate.resources if candidate else None,
             )
-            outcomes.append(timed_outcome(base, timing, window.evidence, window.fault))
+            outcomes.append(timed_outcome(base, timing, window.evidence, window.fault, least))
         return outcomes
 
     # ---- contenders -----------------------------------------------------------------------------
@@ -236,6 +239,9 @@ class GpuEvaluator:
 
     def _floor_us(self, problem: Problem, m: int) -> float:
         return floor_us(problem, m, self._record.read_gbps, self._record.tensor_tflops)
+
+    def _least_us(self, problem: Problem, m: int) -> float:
+        return least_us(problem, m, self._record, self._max_sm_mhz)
 
 
 def _screen(graph: TimedGraph, seconds: float, stop_above_us: float | None) -> Timing:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from db.records import Protocol
-from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec, GpuSpec
+from db.records import DeviceRecord, Protocol
+from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec, GpuSpec, arch_of_capability
 from ptxgen.config import KernelConfig
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
 from ptxgen.families.wgmma_tma.shape import TmaShape
@@ -55,6 +55,10 @@ CLUSTER_SMS = 120 / 132
 clusters of 2, 30 of 4 and 15 of 8 at once (measured, 2026-11-29)."""
 
 
+HIGHEST_MHZ = 3200
+"""No GPU of these architectures clocks higher."""
+
+
 def floor_us(problem: Problem, m: int, read_gbps: float, tensor_tflops: float) -> float:
     """The physical floor: the longer of reading every byte once and of the multiplications.
 
@@ -65,6 +69,25 @@ def floor_us(problem: Problem, m: int, read_gbps: float, tensor_tflops: float) -
         tensor_tflops: dense tensor rate, 10^12 FLOP/s.
     """
     return max(problem.bytes_moved(m) / (read_gbps * 1e3), problem.flops(m) / (tensor_tflops * 1e6))
+
+
+def least_us(problem: Problem, m: int, device: DeviceRecord, max_sm_mhz: int | None) -> float:
+    """A time that no launch can fall below: what a result is rejected by, where floor_us rates it.
+
+    The floor takes the rate that tensor cores sustain. A short run of a cool GPU passes it: 28672 x
+    4096 took 590 us at M = 2,048 where the floor is 742 (H200, 2026-11-30).
+
+    Args:
+        problem: what is computed.
+        m: batch size.
+        device: with its read ceiling; without one only the multiplications bound.
+        max_sm_mhz: its highest SM clock; None where it is not known.
+    """
+    major, minor = (int(part) for part in device.capability.split("."))
+    flops_per_us = arch_of_capability(major, minor).tensor_flops * device.num_sms
+    flops_per_us *= max_sm_mhz or HIGHEST_MHZ
+    read_us = problem.bytes_moved(m) / (device.read_gbps * 1e3) if device.read_gbps else 0.0
+    return max(read_us, problem.flops(m) / flops_per_us)
 
 
 def occupancy(plan: LaunchPlan, resources: Resources, arch: ArchSpec) -> int:

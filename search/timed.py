@@ -10,10 +10,12 @@ from ptxgen.outcome import Outcome, Status
 from ptxgen.timing import Timing
 
 FASTER_THAN_PHYSICS = 0.8
-"""A time below this share of the floor is a measuring fault; the margin is for L2 hits on x, y."""
+"""A time below this share of the least one is a fault; the margin is for L2 hits on x and y."""
 
 
-def timed_outcome(checked: Outcome, timing: Timing, evidence: Evidence, fault: str) -> Outcome:
+def timed_outcome(
+    checked: Outcome, timing: Timing, evidence: Evidence, fault: str, least_us: float
+) -> Outcome:
     """The outcome of a contender that was checked, then timed.
 
     Args:
@@ -21,10 +23,11 @@ def timed_outcome(checked: Outcome, timing: Timing, evidence: Evidence, fault: s
         timing: of its samples.
         evidence: read around them.
         fault: why the samples are worthless; empty where they are good.
+        least_us: no launch is shorter (search.model.least_us); 0 where it is not known.
 
     Returns:
         NOISY without a time where the samples are worthless, not positive, not finite, or faster
-        than the floor allows. A status other than OK stays.
+        than physics allows. A status other than OK stays.
     """
     outcome = replace(
         checked,
@@ -35,18 +38,18 @@ def timed_outcome(checked: Outcome, timing: Timing, evidence: Evidence, fault: s
     )
     if checked.status is not Status.OK:
         return outcome
-    fault = fault or _impossible(timing.median_us, checked.floor_us or 0.0)
+    fault = fault or _impossible(timing.median_us, least_us)
     if fault:
         return replace(outcome, status=Status.NOISY, message=fault)
     return replace(outcome, time_us=timing.median_us)
 
 
-def _impossible(time_us: float, floor_us: float) -> str:
+def _impossible(time_us: float, least_us: float) -> str:
     if not math.isfinite(time_us) or time_us <= 0:
         return f"the measured time was {time_us} us, which is not a positive number"
-    if time_us < FASTER_THAN_PHYSICS * floor_us:
+    if time_us < FASTER_THAN_PHYSICS * least_us:
         return (
-            f"{time_us:.2f} us is faster than {FASTER_THAN_PHYSICS:.0%} of the floor of "
-            f"{floor_us:.2f} us"
+            f"{time_us:.2f} us is faster than {FASTER_THAN_PHYSICS:.0%} of the {least_us:.2f} us "
+            "that memory and tensor cores need"
         )
     return ""

@@ -55,7 +55,8 @@ class Attempt:
         floor_us = self.case.floor_us
         for key, timing in zip(keys, window.timings, strict=True):
             checked = Outcome(Status.OK, rel_err=self._rel_err.get(key), floor_us=floor_us)
-            outcome = timed_outcome(checked, timing, window.evidence, window.fault)
+            least_us = self.case.least_us
+            outcome = timed_outcome(checked, timing, window.evidence, window.fault, least_us)
             self._outcomes[key] = outcome
             if outcome.status is not Status.OK and key not in self._ended:
                 self.end(key, Verdict.NOISY, outcome.message)

@@ -22,7 +22,7 @@ class Verdict(StrEnum):
     CRASHED = "crashed"  # a lost CUDA context or a dead process
     HUNG = "hung"  # killed at the timeout
     WRONG = "wrong"  # NaN, or too far from the reference
-    NOISY = "noisy"  # no stable time, or faster than the floor
+    NOISY = "noisy"  # no stable time, or faster than physics
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,14 @@ class Case:
     Attributes:
         problem: what is computed.
         m: batch size.
-        floor_us: no launch is shorter than this; 0 where it is not known.
+        floor_us: what memory and tensor cores sustain, see search.model; 0 where it is not known.
+        least_us: no launch is shorter than this; 0 where it is not known.
     """
 
     problem: Problem
     m: int
     floor_us: float
+    least_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,7 @@ def test_broken_kernels_are_caught(
     assert outcome.time_us is None
 
 
+@alone
 def test_finals_take_turns(evaluator: GpuEvaluator, tmp_path: Path) -> None:
     item = candidate(tmp_path)
     outcomes = evaluator.finals(

@@ -123,10 +123,15 @@ def test_what_a_contender_does_not_serve_says_so(runner: BenchRunner) -> None:
     assert "bf16" in tiny.reason
 
 
-def test_a_time_below_the_floor_is_noise(runner: BenchRunner) -> None:
-    result = runner.run(Case(PROBLEM, 2, 13.0), entries(contender("right")), rounds=1)[0]
+def test_a_time_below_the_least_one_is_noise(runner: BenchRunner) -> None:
+    result = runner.run(Case(PROBLEM, 2, 1.0, 13.0), entries(contender("right")), rounds=1)[0]
     assert result.verdict is Verdict.NOISY
     assert "faster than" in result.reason
+
+
+def test_a_time_below_the_floor_is_a_time(runner: BenchRunner) -> None:
+    result = runner.run(Case(PROBLEM, 2, 13.0), entries(contender("right")), rounds=1)[0]
+    assert result.verdict is Verdict.OK
 
 
 class RecordingProcess:

@@ -7,12 +7,16 @@ import json
 import pytest
 from fake_gpu import LIMITS, reading
 
+from db.records import DeviceRecord
+from ptxgen.arch import gpu_named
 from ptxgen.bootstrap import Interval
 from ptxgen.evidence import Evidence, GpuLimits, GpuReading
 from ptxgen.outcome import Outcome, Status
+from ptxgen.problem import Problem
 from ptxgen.proof import Proof
 from ptxgen.timing import Timing
 from search.messages import MessageError, outcome_from_dict, outcome_to_dict
+from search.model import floor_us, least_us
 from search.timed import timed_outcome
 
 EVIDENCE = Evidence.of(
@@ -22,12 +26,13 @@ EVIDENCE = Evidence.of(
     ["the GPU was throttled (hw_slowdown)"],
 )
 NOTHING = Evidence.of(GpuReading(), GpuReading(), GpuLimits())
-CHECKED = Outcome(Status.OK, floor_us=5.0, rel_err=1e-4)
+CHECKED = Outcome(Status.OK, floor_us=6.0, rel_err=1e-4)
+LEAST_US = 5.0
 PROOF = Proof(11, Interval(5.0, 4.9, 5.1, 11), 6.0, 9.0, None, Interval(1.2, 1.1, 1.3, 11))
 
 
 def test_a_good_measurement_keeps_samples_and_evidence() -> None:
-    outcome = timed_outcome(CHECKED, Timing.of([6.0, 5.5, 6.5]), EVIDENCE, "")
+    outcome = timed_outcome(CHECKED, Timing.of([6.0, 5.5, 6.5]), EVIDENCE, "", LEAST_US)
     assert (outcome.status, outcome.time_us) == (Status.OK, 6.0)
     assert outcome.samples_us == (6.0, 5.5, 6.5)
     assert outcome.evidence == EVIDENCE
@@ -42,21 +47,67 @@ def test_a_good_measurement_keeps_samples_and_evidence() -> None:
         (-1.0, "not a positive number"),
         (float("nan"), "not a positive number"),
         (float("inf"), "not a positive number"),
-        (3.99, "faster than 80% of the floor of 5.00 us"),
+        (3.99, "faster than 80% of the 5.00 us that memory and tensor cores need"),
     ],
 )
 def test_an_impossible_time_is_noisy_and_no_time(time_us: float, reason: str) -> None:
-    outcome = timed_outcome(CHECKED, Timing.of([time_us] * 3), NOTHING, "")
+    outcome = timed_outcome(CHECKED, Timing.of([time_us] * 3), NOTHING, "", LEAST_US)
     assert (outcome.status, outcome.time_us) == (Status.NOISY, None)
     assert reason in outcome.message
 
 
-def test_on_the_floor_is_possible() -> None:
-    assert timed_outcome(CHECKED, Timing.of([4.0]), NOTHING, "").status is Status.OK
+def test_on_the_edge_is_possible() -> None:
+    outcome = timed_outcome(CHECKED, Timing.of([4.0]), NOTHING, "", LEAST_US)
+    assert outcome.status is Status.OK
+
+
+def test_a_cool_gpu_may_pass_the_floor_which_is_a_sustained_rate() -> None:
+    """Measured on an H200: 590 us for 28672 x 4096 at M = 2,048, whose floor was 742 us."""
+    problem, h200 = Problem(28672, 4096), gpu_named("h200")
+    device = DeviceRecord(
+        "NVIDIA H200", "9.0", 132, 232448, 60 << 20, read_gbps=4529.0, tensor_tflops=648.0
+    )
+    floor = floor_us(problem, 2048, device.read_gbps, device.tensor_tflops)
+    least = least_us(problem, 2048, device, 1980)
+    assert floor == pytest.approx(742, abs=1)
+    assert least == pytest.approx(2 * 2048 * 28672 * 4096 / (989.4e6 * 1980 / 1830), rel=1e-3)
+    assert h200.num_sms == device.num_sms
+    checked = Outcome(Status.OK, floor_us=floor)
+    for time_us, status in ((590.4, Status.OK), (0.79 * least, Status.NOISY)):
+        outcome = timed_outcome(checked, Timing.of([time_us]), NOTHING, "", least)
+        assert outcome.status is status
+
+
+@pytest.mark.parametrize(
+    ("gpu", "sms", "mhz", "tflops"),
+    [  # dense fp16 of the datasheets
+        ("a100", 108, 1410, 311.9),
+        ("rtx3090", 82, 1695, 142.3),
+        ("rtx4090", 128, 2520, 330.3),
+        ("h100", 132, 1830, 989.4),
+        ("h100-pcie", 114, 1755, 819.5),
+    ],
+)
+def test_the_peak_is_the_datasheets(gpu: str, sms: int, mhz: int, tflops: float) -> None:
+    spec = gpu_named(gpu)
+    major, minor = spec.spec.capability
+    device = DeviceRecord(gpu, f"{major}.{minor}", sms, 0, 0)
+    problem = Problem(8192, 8192)
+    expected = problem.flops(8192) / (tflops * 1e6)
+    assert least_us(problem, 8192, device, mhz) == pytest.approx(expected, rel=2e-3)
+    assert least_us(problem, 8192, device, None) < expected
+    assert spec.num_sms == sms
+
+
+def test_at_decode_reading_bounds() -> None:
+    problem = Problem(8192, 8192)
+    device = DeviceRecord("x", "8.0", 108, 0, 0, read_gbps=1000.0)
+    assert least_us(problem, 1, device, None) == problem.bytes_moved(1) / 1e6
 
 
 def test_a_throttled_measurement_is_noisy_with_its_reason() -> None:
-    outcome = timed_outcome(CHECKED, Timing.of([6.0]), EVIDENCE, "the GPU was throttled (x)")
+    fault = "the GPU was throttled (x)"
+    outcome = timed_outcome(CHECKED, Timing.of([6.0]), EVIDENCE, fault, LEAST_US)
     assert (outcome.status, outcome.time_us) == (Status.NOISY, None)
     assert outcome.message == "the GPU was throttled (x)"
 
@@ -64,7 +115,7 @@ def test_a_throttled_measurement_is_noisy_with_its_reason() -> None:
 def test_a_wrong_result_stays_wrong_however_it_was_timed() -> None:
     checked = Outcome(Status.WRONG, "relative error 0.5", floor_us=5.0)
     for samples, fault in (([6.0], ""), ([1.0], ""), ([6.0], "throttled")):
-        outcome = timed_outcome(checked, Timing.of(samples), NOTHING, fault)
+        outcome = timed_outcome(checked, Timing.of(samples), NOTHING, fault, LEAST_US)
         assert (outcome.status, outcome.time_us) == (Status.WRONG, None)
         assert outcome.message == "relative error 0.5"
 
