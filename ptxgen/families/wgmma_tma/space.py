@@ -40,7 +40,8 @@ FEW_TOKENS = 32
 against 107 at 57344 x 8192, M = 32 (H200, 2026-11-30)."""
 
 FEATURE_SHARES = ((64, 1, 1), (128, 1, 1), (128, 2, 1), (192, 3, 1), (256, 2, 1), (256, 4, 1))
-"""block_n, the warpgroups that share it out, and warpgroups_k."""
+"""block_n, the warpgroups that share it out, and warpgroups_k. Tiles of 320 to 448 features by five to
+seven warpgroups won nowhere, from 2 % slower on (docs/kernel-log.md, 54)."""
 
 TURN_SHARES = ((64, 1, 2), (128, 1, 2), (128, 2, 2))
 """The same with warpgroups that take the stages in turns, for small tiles."""
@@ -49,22 +50,14 @@ TURN_MAX_M = 128
 """Above it one warpgroup keeps the tensor cores busy: at 128 tokens its dequantization is hidden (H200,
 2026-11-30)."""
 
-WIDE = 256
-WIDE_SHARES = ((320, 5, 1), (384, 6, 1), (448, 7, 1))
-"""The same of wider tiles, whose warpgroups have 80 registers a thread or fewer: with stream_k they would
-spill."""
-
-WIDE_TOKENS, WIDE_MAX_M = 64, 256
-"""Such a tile's tokens at most, and those of a batch that such tiles are tried for."""
-
 
 def _numbers(knob: str) -> list[int]:
     return [int(choice) for choice in KNOBS[knob]]
 
 
-def block_m_choices(m: int, most: int = 256) -> tuple[int, ...]:
+def block_m_choices(m: int) -> tuple[int, ...]:
     """Tiles of tokens worth trying: the one that covers the batch, and that of half its size."""
-    sizes = [size for size in _numbers("block_m") if size <= most]
+    sizes = _numbers("block_m")
     covering = min((size for size in sizes if size >= m), default=max(sizes))
     halves = [size for size in sizes if size * 2 == covering and size >= 64]
     return (*halves, covering)
@@ -74,7 +67,8 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaCon
     """Every legal config worth trying for batches of up to m, in a fixed order."""
     if m < MIN_M or not arch.has_wgmma:
         return
-    for block_m, (block_n, warpgroups, warpgroups_k) in _tiles(m):
+    shares = FEATURE_SHARES + (TURN_SHARES if m <= TURN_MAX_M else ())
+    for block_m, (block_n, warpgroups, warpgroups_k) in product(block_m_choices(m), shares):
         for schedule in _schedules(problem, m, block_m, block_n):
             for num_stages, chunk in product(_numbers("num_stages"), _numbers("chunk")):
                 if num_stages == 2 and block_m * block_n < 128 * 128:
@@ -90,14 +84,6 @@ def candidates(problem: Problem, arch: ArchSpec, m: int) -> Iterator[WgmmaTmaCon
                 )
                 if not violations(problem, config, arch):
                     yield config
-
-
-def _tiles(m: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Tokens of a tile, and how warpgroups share out its features."""
-    shares = FEATURE_SHARES + (TURN_SHARES if m <= TURN_MAX_M else ())
-    yield from product(block_m_choices(m), shares)
-    if m <= WIDE_MAX_M:
-        yield from product(block_m_choices(m, WIDE_TOKENS), WIDE_SHARES)
 
 
 class _Schedule(TypedDict):
@@ -129,8 +115,7 @@ def _schedules(problem: Problem, m: int, block_m: int, block_n: int) -> Iterator
                 )
         ctas = SMS * min_ctas
         walks = [(1, False)] if tiles > ctas else []
-        ragged = 0 < tiles % ctas < SHARED_FILL * ctas and tiles < 4 * ctas
-        shares = [(1, True)] if ragged and block_n <= WIDE else []
+        shares = [(1, True)] if 0 < tiles % ctas < SHARED_FILL * ctas and tiles < 4 * ctas else []
         pairs = [(2, False)] if walks and m >= SHARED_TOKENS and min_ctas == 1 else []
         for raster, (multicast, stream_k) in product(rasters, walks + shares + pairs):
             yield _Schedule(

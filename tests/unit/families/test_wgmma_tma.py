@@ -134,37 +134,26 @@ def test_a_slot_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("m", "block_m", "block_n", "warpgroups", "registers"),
-    [(32, 32, 448, 7, 64), (32, 32, 384, 6, 72), (64, 64, 320, 5, 80), (256, 64, 320, 5, 80)],
+    ("block_m", "block_n", "warpgroups", "chunk", "registers"),
+    [(32, 448, 7, 1, 64), (32, 384, 6, 2, 72), (64, 320, 5, 1, 80)],
 )
-def test_wide_tiles_fill_gpus_that_narrower_ones_do_not(
-    m: int, block_m: int, block_n: int, warpgroups: int, registers: int
+def test_wide_tiles_are_legal_where_their_registers_are_enough(
+    block_m: int, block_n: int, warpgroups: int, chunk: int, registers: int
 ) -> None:
     """65,536 registers over the warps and a producer, by quarters of an SM and by eights."""
     assert registers == 65536 // (-(-(4 * warpgroups + 1) // 4) * 4 * 32) // 8 * 8
-    found = [
-        config
-        for config in WGMMA_TMA.candidates(Problem(28672, 4096), SM90A, m)
-        if isinstance(config, WgmmaTmaConfig) and config.block_n == block_n
-    ]
-    assert found
-    for config in found:
-        assert (config.block_m, config.warpgroups, config.warpgroups_k) == (block_m, warpgroups, 1)
-        assert not config.stream_k
-        shape = TmaShape(Problem(28672, 4096), config)
-        assert (shape.available_registers, shape.threads) == (registers, 128 * warpgroups + 32)
+    wide = replace(CONFIG, block_m=block_m, block_n=block_n, warpgroups=warpgroups, chunk=chunk)
+    assert violations(PROBLEM, wide, SM90A) == []
+    shape = TmaShape(PROBLEM, wide)
+    assert (shape.available_registers, shape.threads) == (registers, 128 * warpgroups + 32)
+    (reason,) = violations(PROBLEM, replace(wide, block_m=2 * block_m, num_stages=2), SM90A)
+    assert f"are more than {registers}" in reason
 
 
-def test_wide_tiles_are_for_small_batches() -> None:
-    wide = {
-        m: {
-            config.to_dict()["block_n"]
-            for config in WGMMA_TMA.candidates(Problem(28672, 4096), SM90A, m)
-            if int(config.to_dict()["block_n"]) > 256
-        }
-        for m in (17, 64, 256, 257, 512)
-    }
-    assert wide == {17: {320, 384, 448}, 64: {320}, 256: {320}, 257: set(), 512: set()}
+def test_the_space_has_no_wide_tiles() -> None:
+    for m in (17, 64, 256):
+        candidates = WGMMA_TMA.candidates(Problem(28672, 4096), SM90A, m)
+        assert max(int(config.to_dict()["block_n"]) for config in candidates) == 256
 
 
 def test_a_split_by_hand() -> None:
