@@ -188,7 +188,22 @@ MUTANTS = [
     mutant("nibble picks swapped", "shared", r"word >>= 8;", "word >>= 4;", VALUE),
     mutant("wrong zero constant", "split", r"0x64086408", "0x64076407", VALUE, times=1),
     mutant("zero constant of the other half", "split", r"0x54805480", "0x54705470", VALUE),
-    mutant("zero of the wrong row", "shared", r"\+ \(zeros & 15\)", "+ (zeros >> 4)", VALUE),
+    mutant("zero of the wrong row", "shared", r"_low\((zeros [^)]+)\)", r"_low(\1 >> 4)", VALUE),
+    mutant(
+        "zero points of the next row block",
+        "shared",
+        r"BLOCK_SCALE_BYTES \+ row_block %",
+        "BLOCK_SCALE_BYTES + (row_block + 1) %",
+        VALUE,
+    ),
+    mutant(
+        "the last piece of scales and zero points is not copied",
+        "shared",
+        r"< ROW_BLOCKS \* ROW_BLOCK_PIECES",
+        "< ROW_BLOCKS * ROW_BLOCK_PIECES - 1",
+        VALUE,
+        FAULT,
+    ),
     mutant("zero of the wrong group", "private", r"group \* 8\)", "(group ^ 1) * 8)", VALUE),
     mutant("scale of the wrong group", "shared", r"group \* 32\)", "(group ^ 1) * 32)", VALUE),
     mutant(
