@@ -18,10 +18,10 @@ from ptxgen.evidence import State
 from ptxgen.outcome import Outcome, Status
 from search.budget import Budget
 from search.events import Event, Note
-from search.finals import ratio_of
+from search.finals import FINALISTS, ratio_of
 from search.job import NothingMeasuredError, TuneJob
 from search.proof import prove
-from search.tune import tune
+from search.tune import run_one, tune
 
 FAMILY = families(SMALL)["mma"]
 LEGAL = list(FAMILY.candidates(PROBLEM, arch_named("sm_90a"), 8))
@@ -98,6 +98,26 @@ def test_the_previous_winner_takes_part_though_the_screening_ranks_it_last(
     assert len(finalists()) == 2
     assert before.config.key() in finalists()[-1]
     assert winner(store).time_us <= before.time_us
+
+
+def test_earlier_finalists_are_known_by_their_screening_not_by_a_slow_clock(
+    store: Store, rigged_job: MakeJob, finalists: Callable[[], list[list[str]]]
+) -> None:
+    """Everything takes a third longer in the finals; who was there stays ahead all the same."""
+    slow = {"final_us": {config.key(): 4 / 3 * true_us(config) for config in LEGAL}}
+    tune(rigged_job(slow, budget=Budget(trials=len(LEGAL) - 4)), store)
+    tune(rigged_job(slow), store)
+    assert {config.key() for config in RANKED[:FINALISTS]} <= set(finalists()[-1])
+
+
+def test_a_later_time_under_a_profiler_does_not_lose_a_config_its_place(
+    store: Store, rigged_job: MakeJob, finalists: Callable[[], list[list[str]]]
+) -> None:
+    tune(rigged_job(budget=Budget(trials=len(LEGAL) - 1)), store)
+    second = next(config for config in RANKED[1:] if config.key() in finalists()[0])
+    run_one(rigged_job({"screen_us": {second.key(): 70.0}}), second, store)
+    tune(rigged_job(), store)
+    assert second.key() in finalists()[-1]
 
 
 def test_with_refresh_the_previous_winner_takes_part_though_the_search_never_met_it(

@@ -217,3 +217,17 @@ def test_a_recording_is_of_one_environment(tmp_path: Path, count: int) -> None:
     write_trials(tmp_path / "r.gz", TrialFile(environments, trials))
     with pytest.raises(TrialFileError, match=f"{len(trials)} trials of {count} environments"):
         load_recording(tmp_path / "r.gz")
+
+
+def test_of_two_times_of_a_config_the_screening_counts() -> None:
+    """Its second one, of the finals, was taken at the clock of sustained work."""
+    first = made({8: {16: 10.0, 32: 11.0, 64: None}})
+    (task,) = first.tasks
+    trials = list(first.tasks[task].values())
+    again = [
+        replace(trials[0], time_us=13.0),
+        replace(trials[1], status=Status.NOISY, time_us=None),
+        replace(trials[2], status=Status.OK, time_us=12.0),
+    ]
+    found = recording_of(TrialFile((first.environment,), (*trials, *again)), "made").tasks[task]
+    assert [found[config(block_n).key()].time_us for block_n in (16, 32, 64)] == [10.0, 11.0, 12.0]
