@@ -39,7 +39,8 @@ def test_short_kernels_fill_a_decode_step_and_long_ones_a_millisecond() -> None:
 def test_long_replays_are_fewer() -> None:
     assert sample_count(10.0, 16, 0.02) == 125
     assert sample_count(100.0, 16, 0.02) == 12
-    assert sample_count(180.0, 16, 0.02) == 7  # 2.9 ms a replay
+    assert sample_count(60.0, 16, 0.004) == 7  # 0.96 ms a replay
+    assert sample_count(180.0, 16, 0.004) == 3  # 2.9 ms a replay
     assert sample_count(3200.0, 2, 0.02) == 3
     assert sample_count(0.001, 1, 10.0) == 200
 
