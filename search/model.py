@@ -22,7 +22,7 @@ from search.main_loop import SM_LOAD_GBPS, Tile, Work, in_flight_bytes, wave_lim
 from search.model_tma import estimate_registers, take_apart_tma
 from search.prediction import Prediction
 
-MODEL_VERSION = 5
+MODEL_VERSION = 6
 """Raised whenever predictions change; stored with predicted runs."""
 
 # Where a constant below says "fitted", it was fitted to two thirds of 11,016 trials recorded on an

@@ -2,7 +2,8 @@
 
 python -m search.model_ranking tests/data/recorded-h200.jsonl.gz \\
     > reports/results/nvidia-h200/model-ranking.json
-and the same for recorded-h200-one-fma.jsonl.gz and model-ranking-one-fma.json.
+and the same for recorded-h200-one-fma.jsonl.gz and recorded-h200-m32-up.jsonl.gz, whose tables are
+model-ranking-one-fma.json and model-ranking-m32-up.json.
 """
 
 from __future__ import annotations

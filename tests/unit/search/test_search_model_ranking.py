@@ -69,7 +69,7 @@ def test_the_model_ranks_what_was_measured(recording: Recording) -> None:
     assert np.mean(plain) < 0.01
 
 
-@pytest.mark.parametrize("suffix", ["", "-one-fma"])
+@pytest.mark.parametrize("suffix", ["", "-one-fma", "-m32-up"])
 def test_the_committed_table_is_what_the_command_writes(suffix: str) -> None:
     recording = load_recording(ROOT / f"tests/data/recorded-h200{suffix}.jsonl.gz")
     committed = json.loads((TABLES / f"model-ranking{suffix}.json").read_text(encoding="utf-8"))
