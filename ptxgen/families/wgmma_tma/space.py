@@ -8,6 +8,7 @@ tiles, multicast of few tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import TypedDict
 
@@ -38,6 +39,9 @@ and 8192 x 28672; below it never did (H200, 2026-11-30)."""
 FEW_TOKENS = 32
 """Up to it a layer of more than 256 features an SM is better cut into tiles of 64, three CTAs an SM: 79 us
 against 107 at 57344 x 8192, M = 32 (H200, 2026-11-30)."""
+
+SMALL_TOKENS = 64
+"""Up to it the default is one that won where an SM has as many features to do."""
 
 FEATURE_SHARES = ((64, 1, 1), (128, 1, 1), (128, 2, 1), (192, 3, 1), (256, 2, 1), (256, 4, 1))
 """block_n, the warpgroups that share it out, and warpgroups_k. Tiles of 320 to 448 features by five to
@@ -158,6 +162,43 @@ def _narrow(block_m: int) -> WgmmaTmaConfig:
     )
 
 
+def _small_batch(n: int, block_m: int, num_sms: int) -> Iterator[WgmmaTmaConfig]:
+    """What won at 32 or 64 tokens, plain and chained, by the features that each SM has to do.
+
+    Chosen from 966 recorded trials of eight layers (tests/data/recorded-h200-m32-up.jsonl.gz): it takes
+    1.1 % more time than the fastest of a cell in the mean, 7 % at most. The choices of the ladder for
+    larger batches took 10 % and, in two chains, 66 and 75 % more.
+    """
+    share = n / num_sms
+    tile = WgmmaTmaConfig(
+        block_m=block_m,
+        block_n=64,
+        warpgroups=1,
+        num_stages=8,
+        chunk=2,
+        split_k=2,
+        multicast=1,
+        min_ctas=1,
+        max_ctas=0,
+    )
+    few = block_m <= FEW_TOKENS
+    if share <= 32:
+        # One CTA an SM: with a shorter ring two of a chain fit, and some SMs get two, others none.
+        yield replace(tile, warpgroups_k=2, chunk=4) if few else tile
+    elif share <= 48:
+        yield replace(tile, min_ctas=2, num_stages=8 if few else 4)
+    elif share <= 64:
+        yield (
+            replace(tile, min_ctas=2)
+            if few
+            else replace(tile, block_n=128, warpgroups_k=2, chunk=4)
+        )
+    elif share >= 192 and few:
+        yield replace(tile, block_n=128, num_stages=5, chunk=4, split_k=1)
+    elif not few and -(-n // 192) * tile.split_k <= num_sms:
+        yield replace(tile, block_n=192, warpgroups=3, num_stages=6)
+
+
 def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTmaConfig]:
     """The tile and split whose waves do least work, with the deepest ring that fits."""
     covering = min((size for size in (16, 32, 64, 128, 256) if size >= m), default=256)
@@ -168,6 +209,8 @@ def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTma
 
     if covering <= FEW_TOKENS and ctas(covering, 256, 1) > num_sms:
         yield _narrow(covering)
+    elif covering <= SMALL_TOKENS:
+        yield from _small_batch(problem.n, covering, num_sms)
 
     shares = ((256, 2), (192, 3), (128, 2), (64, 1))
     # 128 x 256 has two row blocks of 64 sums: zero points or whole-K scales would spill a few bytes.
