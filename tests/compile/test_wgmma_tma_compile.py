@@ -147,7 +147,9 @@ def test_machine_code_keeps_its_promises(part: int) -> None:
 @pytest.mark.parametrize("m", [17, 64, 512])
 def test_defaults_are_free_of_bank_conflicts_and_keep_their_promises(m: int) -> None:
     problem = Problem(4096, 4096)
-    config = replace(WGMMA_TMA.default_config(problem, SM90A, m, 132), num_stages=2)
+    default = WGMMA_TMA.default_config(problem, SM90A, m, 132)
+    assert isinstance(default, WgmmaTmaConfig)
+    config = replace(default, num_stages=2 * default.warpgroups_k)
     small = shrink(problem, config, min(m, 20))
     found = inspect(Case(small.problem, config, SM90A, small.m), ORDERS[:1])
     assert found.ok, (found.result.failures, found.sass, found.conflicts)
