@@ -16,8 +16,11 @@ from ptxgen.device import LoadedKernel
 from ptxgen.ptx import cp_async, shared
 from ptxgen.ptx.instruction import render_all
 from ptxgen.ptx.mma import mma_m16n8k16
-from ptxgen.source import ENTRY, KernelSource, LaunchPlan
+from ptxgen.source import KernelSource, LaunchPlan
 from ptxgen.timing import TimedGraph, Timing, burn_in
+
+ENTRY = "ptxtune_ceiling"
+"""A name of their own: a profiler asked for ptxtune_w4a16 must not show these, which run first."""
 
 # Not powers of two: source and target of a copy that lie 2^29 bytes apart share memory channels and
 # ran at 2,750 instead of 4,200 GB/s (H200, 2026-11-29).
@@ -72,7 +75,7 @@ def measure_ceilings(arch: ArchSpec, num_sms: int) -> Ceilings:
 
 def _load(text: str, arch: ArchSpec, threads: int, smem_bytes: int, ctas: int) -> LoadedKernel:
     plan = LaunchPlan(threads, smem_bytes, 1, 1, ctas, 1, pdl=False)
-    source = KernelSource(text=text, arch=arch.name, plan=plan)
+    source = KernelSource(text=text, arch=arch.name, plan=plan, entry=ENTRY)
     return LoadedKernel(compile_source(source).cubin, ENTRY, plan)
 
 
