@@ -26,7 +26,7 @@ def run(*words: str) -> tuple[int, str, str]:
 def test_a_right_kernel_exits_0_and_tells_what_was_run() -> None:
     code, out, err = run(*SMALL)
     assert (code, err) == (0, "")
-    assert "n40-k512-g128-fp16-sym" in out
+    assert "n24-k512-g128-fp16-sym" in out
     assert "1 checked in" in out
     assert "0 failed" in out
 
