@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from ptxgen.arch import ArchSpec, arch_of_capability
 from ptxgen.config import KernelConfig
 from ptxgen.dequantize.rule import serves
 from ptxgen.evidence import Evidence
@@ -49,6 +50,12 @@ class DeviceRecord:
     tensor_tflops: float = 0.0
     launch_us: float = 0.0
     measured: bool = False
+
+    @property
+    def arch(self) -> ArchSpec:
+        """The best arch for it. Raises ArchError for a capability that has none."""
+        major, minor = (int(part) for part in self.capability.split("."))
+        return arch_of_capability(major, minor)
 
 
 @dataclass(frozen=True, slots=True)

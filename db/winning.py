@@ -5,7 +5,6 @@ from __future__ import annotations
 from db.models import Trial, Winner
 from db.rows import toolchain_record, winner_record
 from db.staleness import hard_reasons
-from ptxgen.arch import arch_of_capability
 from ptxgen.outcome import Status
 
 WINNING = {Status.OK: False, Status.PREDICTED: True}
@@ -19,6 +18,4 @@ def keeps(stored: Winner, trial: Trial) -> bool:
         return False
     if record.protocol_version != trial.protocol_version:
         return False
-    major, minor = record.device.capability.split(".")
-    arch = arch_of_capability(int(major), int(minor))
-    return not hard_reasons(record, toolchain_record(trial.run.toolchain), arch)
+    return not hard_reasons(record, toolchain_record(trial.run.toolchain), record.device.arch)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from db.records import WinnerRecord
-from ptxgen.arch import arch_of_capability
 from ptxgen.families import FAMILIES
 from ptxgen.roofline import Roofline
 from search.model import estimate_resources
@@ -18,8 +17,7 @@ def roofline_of(winner: WinnerRecord) -> Roofline | None:
 
     Registers are those that the compiler gave, or a guess where the winner has none stored.
     """
-    major, minor = (int(part) for part in winner.device.capability.split("."))
-    arch = arch_of_capability(major, minor)
+    arch = winner.device.arch
     family = FAMILIES.get(winner.config.family)
     if family is None or family.violations(winner.problem, winner.config, arch):
         return None

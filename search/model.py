@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import ceil
 
 from db.records import DeviceRecord, Protocol
-from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec, GpuSpec, arch_of_capability
+from ptxgen.arch import RESERVED_SMEM_BYTES, ArchSpec, GpuSpec
 from ptxgen.config import KernelConfig
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
 from ptxgen.families.wgmma_tma.shape import TmaShape
@@ -83,9 +83,7 @@ def least_us(problem: Problem, m: int, device: DeviceRecord, max_sm_mhz: int | N
         device: with its read ceiling; without one only the multiplications bound.
         max_sm_mhz: its highest SM clock; None where it is not known.
     """
-    major, minor = (int(part) for part in device.capability.split("."))
-    flops_per_us = arch_of_capability(major, minor).tensor_flops * device.num_sms
-    flops_per_us *= max_sm_mhz or HIGHEST_MHZ
+    flops_per_us = device.arch.tensor_flops * device.num_sms * (max_sm_mhz or HIGHEST_MHZ)
     read_us = problem.bytes_moved(m) / (device.read_gbps * 1e3) if device.read_gbps else 0.0
     return max(read_us, problem.flops(m) / flops_per_us)
 

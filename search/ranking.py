@@ -9,7 +9,7 @@ from itertools import islice, zip_longest
 from operator import itemgetter
 
 from db.records import DeviceRecord
-from ptxgen.arch import ArchSpec, GpuSpec, arch_of_capability, gpu_named
+from ptxgen.arch import ArchSpec, GpuSpec, gpu_named
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ArchError
 from ptxgen.families.base import Family
@@ -41,11 +41,10 @@ def gpu_spec_of(device: DeviceRecord) -> GpuSpec:
         known = gpu_named(device.name)
     except ArchError:
         known = UNKNOWN_GPU
-    major, minor = (int(part) for part in device.capability.split("."))
     return GpuSpec(
         name=known.name,
         device_name=device.name,
-        arch=arch_of_capability(major, minor).name,
+        arch=device.arch.name,
         num_sms=device.num_sms,
         l2_bytes=device.l2_bytes,
         read_gbps=device.read_gbps or known.read_gbps,

@@ -14,7 +14,7 @@ from typing import Any
 from db.records import DeviceRecord
 from db.trial_file import Environment, TrialFile, read_trials
 from db.trial_rows import SharedTrial
-from ptxgen.arch import ArchSpec, arch_of_capability
+from ptxgen.arch import ArchSpec
 from ptxgen.config import KernelConfig
 from ptxgen.errors import TrialFileError
 from ptxgen.families import FAMILIES, default_config
@@ -81,8 +81,7 @@ class Recording:
 
     @property
     def arch(self) -> ArchSpec:
-        major, minor = (int(part) for part in self.device.capability.split("."))
-        return arch_of_capability(major, minor)
+        return self.device.arch
 
     def families(self) -> dict[str, Family]:
         """Families that offer the recorded configs and no others."""

@@ -15,7 +15,6 @@ from threading import Event
 from typing import Any
 
 from db.records import Protocol
-from ptxgen.arch import arch_of_capability
 from ptxgen.config import KernelConfig
 from ptxgen.errors import DriverError
 from ptxgen.families import FAMILIES
@@ -92,8 +91,7 @@ def soak_shapes(job: ShapeJob, say: Say = lambda text: None) -> ShapeReport:
         CompilePool(job.cache_root, compilers, job.compile_timeout_s, job.compile_handler) as pool,
     ):
         device = worker.device()
-        major, minor = (int(part) for part in device.capability.split("."))
-        arch = arch_of_capability(major, minor)
+        arch = device.arch
         lock = GpuLock(device.uuid or device.name, job.lock_folder)
         with ShapeAhead(job.seed, arch, job.families, pool) as ahead:
             checks = _Checks(job, worker, lock, stop, say)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from db.records import DeviceRecord
-from ptxgen.arch import arch_named, arch_of_capability
+from ptxgen.arch import arch_named
 from ptxgen.config import Scalar
 from ptxgen.errors import PtxtuneError
 from ptxgen.families import FAMILIES
@@ -157,13 +157,12 @@ def _kernel_specs(
     folders: list[Path], faults: int, device: DeviceRecord, seed: int
 ) -> list[SoakSpec]:
     """Lanes of real kernels, each with its quotas of one space."""
-    major, minor = (int(part) for part in device.capability.split("."))
     base = SoakSpec(
         "",
         "kernel",
         share=KERNEL_SHARE,
         busy_timeout_ms=5000,
-        arch=arch_of_capability(major, minor).name,
+        arch=device.arch.name,
         compilers=max(1, min(MAX_WORKERS, 2 * cores() // len(folders))),
         device=asdict(device),
     )

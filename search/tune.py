@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 from db.store import Store
-from ptxgen.arch import arch_of_capability
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
 from ptxgen.outcome import Outcome, Status
@@ -121,8 +120,7 @@ def running(
         ) as pool,
     ):
         device = worker.device()
-        major, minor = (int(part) for part in device.capability.split("."))
-        arch = arch_of_capability(major, minor)
+        arch = device.arch
         toolchain = replace(job.toolchain, driver=worker.driver_version())
         run_id = store.start_run(device, toolchain, job.settings())
         on_event(RunStarted(run_id, device, len(job.tasks())))
