@@ -46,21 +46,23 @@ def finalists(context: RunContext, search: TaskSearch, task: Task) -> list[Kerne
         context.on_event(Note(f"the heats failed ({error}); the screening chooses the finalists"))
         return screened
     results = list(zip(candidates, outcomes, strict=True))
+    wrong = []
     for candidate, outcome in results:
         if outcome.status is Status.WRONG:  # though it was right when it was screened
             context.record(task, candidate, outcome)
-    wrong = {item.config.key() for item, outcome in results if outcome.status is Status.WRONG}
-    first = _fastest(results) or [item for item in screened if item.key() not in wrong]
-    default = [item for item in screened if item.key() == search.default.key()]
-    return [*first, *(item for item in default if item not in first and item.key() not in wrong)]
+            wrong.append(candidate.config)
+    right = [config for config in screened if config not in wrong]
+    chosen = _fastest(results) or right
+    if search.default in right and search.default not in chosen:
+        chosen.append(search.default)
+    return chosen
 
 
 def _entrants(search: TaskSearch) -> list[KernelConfig]:
     """The fastest of the screening and those near them."""
-    timed = [(search.time_of(config), config) for config in search.best_configs(ENTRANTS)]
-    known = [(time_us, config) for time_us, config in timed if time_us is not None]
-    limit_us = NEAR * min((time_us for time_us, _ in known), default=0.0)
-    return [config for time_us, config in known if time_us <= limit_us]
+    limit_us = NEAR * (search.best_us or 0.0)
+    best = search.best_configs(ENTRANTS)
+    return [config for config in best if (search.time_of(config) or limit_us) <= limit_us]
 
 
 def _fastest(results: Sequence[tuple[Candidate, Outcome]]) -> list[KernelConfig]:

@@ -100,9 +100,9 @@ __device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u3
 def zero_words(shape: Dequantized, byte: str) -> tuple[str, str]:
     """Expressions for zero_0 and zero_8, from a byte of two zero points or for the symmetric 8."""
     fp16 = shape.problem.dtype == "fp16"
-    low, high = (FP16_LOW, FP16_HIGH) if fp16 else (BF16_MAGIC, BF16_MAGIC)
-    high_step = 0x00100010 if fp16 else 0x00010001
     if shape.problem.zero == "sym":
+        low, high = (FP16_LOW, FP16_HIGH) if fp16 else (BF16_MAGIC, BF16_MAGIC)
+        high_step = 0x00100010 if fp16 else 0x00010001
         return f"{low + 8 * 0x00010001:#010x}", f"{high + 8 * high_step:#010x}"
     twice = f"{byte} * 0x00010001"  # where the nibbles of a word's first weights are
     return f"pick_low({twice})", f"pick_high({twice})" if fp16 else f"pick_low({twice} >> 4)"

@@ -49,22 +49,23 @@ META_PIECES = """\
 
 def setup(shape: Shape) -> str:
     """Pointers and offsets that stay the same for all stages."""
-    row_block = f"n_tile * (BLOCK_N / 16) + {shape.row_block_text}"
-    if shape.strip_tail:
-        row_block = f"min({row_block}, STRIPS * 4 - 1)"
     return (
-        SETUP.replace("{row_block}", row_block)
-        .replace("{meta_setup}", _meta_setup(shape, row_block))
+        SETUP.replace("{meta_setup}", _meta_setup(shape))
+        .replace("{row_block}", _row_block(shape))
         .replace("{x_setup}", _x_setup(shape))
     )
 
 
-def _meta_setup(shape: Shape, row_block: str) -> str:
+def _row_block(shape: Shape) -> str:
+    """Expression for the packed weights' row block of a warp's row block rb: the last one beyond N."""
+    row_block = f"n_tile * (BLOCK_N / 16) + {shape.row_block_text}"
+    return f"min({row_block}, STRIPS * 4 - 1)" if shape.strip_tail else row_block
+
+
+def _meta_setup(shape: Shape) -> str:
     if not shape.meta_bytes:
         return ""
-    if not shape.meta_zero_bytes:
-        return META_SETUP
-    return META_SETUP + META_PIECES.replace("{row_block}", row_block)
+    return META_SETUP + META_PIECES if shape.meta_zero_bytes else META_SETUP
 
 
 def _x_setup(shape: Shape) -> str:
@@ -145,15 +146,12 @@ def _scale_loop(shape: Shape) -> list[str]:
     """Lanes share out the chunks of all row blocks; each lane finds its row block's strip."""
     per_row_block = "ROW_BLOCK_SCALE_BYTES / 16"
     total = f"ROW_BLOCKS * ({per_row_block})"
-    row_block = f"n_tile * (BLOCK_N / 16) + {shape.row_block_text}"
-    if shape.strip_tail:
-        row_block = f"min({row_block}, STRIPS * 4 - 1)"
     return [
         "#pragma unroll",
         f"        for (int first = 0; first < {total}; first += 32) {{",
         "          const int c = first + lane;",
         f"          if (c < {total}) {{",
-        f"            const int rb = c / ({per_row_block}), row_block = {row_block};",
+        f"            const int rb = c / ({per_row_block}), row_block = {_row_block(shape)};",
         "            const u8* from = block + (u64)(row_block / 4) * (K_BLOCKS * (u64)BLOCK_BYTES)"
         " + WEIGHT_BYTES",
         f"                + (row_block % 4) * ROW_BLOCK_SCALE_BYTES + c % ({per_row_block}) * 16;",

@@ -26,9 +26,6 @@ SUBNORMAL_MAX_M = 8
 LARGE = 192
 """Features an SM of a layer that is better cut into many small CTAs."""
 
-WIDEST = 112
-"""Features of a warp's tile."""
-
 DECODE_MAX_M = 16
 SKINNY_MAX_M = 64
 
@@ -191,8 +188,9 @@ def _decode_tile(n: int, m: int, num_sms: int) -> tuple[int, int, int]:
     """
     share = n / num_sms
     if m > 8:
-        rounds = -(-n // (WIDEST * num_sms)) if share > 80 else 1
-        width = next(width for width in (16, 32, 48, 64, 80, WIDEST) if width * rounds >= share)
+        widths = [int(choice) for choice in KNOBS["warp_n"]]
+        rounds = -(-n // (max(widths) * num_sms)) if share > 80 else 1
+        width = next(width for width in widths if width * rounds >= share)
         return (width, 8, 3) if share <= 80 else (width, 4, 2)
     if share <= 32:
         return (16 if share <= 16 else 32), 8, 3

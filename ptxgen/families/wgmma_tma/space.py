@@ -147,21 +147,6 @@ def default_config(problem: Problem, arch: ArchSpec, m: int, num_sms: int) -> Wg
     )
 
 
-def _narrow(block_m: int) -> WgmmaTmaConfig:
-    """Small CTAs, several of which an SM has at once."""
-    return WgmmaTmaConfig(
-        block_m=block_m,
-        block_n=64,
-        warpgroups=1,
-        num_stages=4,
-        chunk=4,
-        split_k=1,
-        multicast=1,
-        min_ctas=1,
-        max_ctas=0,
-    )
-
-
 def _small_batch(n: int, block_m: int, num_sms: int) -> Iterator[WgmmaTmaConfig]:
     """What won at 32 or 64 tokens, plain and chained, by the features that each SM has to do.
 
@@ -169,7 +154,6 @@ def _small_batch(n: int, block_m: int, num_sms: int) -> Iterator[WgmmaTmaConfig]
     1.1 % more time than the fastest of a cell in the mean, 7 % at most. The choices of the ladder for
     larger batches took 10 % and, in two chains, 66 and 75 % more.
     """
-    share = n / num_sms
     tile = WgmmaTmaConfig(
         block_m=block_m,
         block_n=64,
@@ -181,22 +165,29 @@ def _small_batch(n: int, block_m: int, num_sms: int) -> Iterator[WgmmaTmaConfig]
         min_ctas=1,
         max_ctas=0,
     )
-    few = block_m <= FEW_TOKENS
-    if share <= 32:
-        # One CTA an SM: with a shorter ring two of a chain fit, and some SMs get two, others none.
-        yield replace(tile, warpgroups_k=2, chunk=4) if few else tile
-    elif share <= 48:
-        yield replace(tile, min_ctas=2, num_stages=8 if few else 4)
-    elif share <= 64:
-        yield (
-            replace(tile, min_ctas=2)
-            if few
-            else replace(tile, block_n=128, warpgroups_k=2, chunk=4)
-        )
-    elif share >= 192 and few:
-        yield replace(tile, block_n=128, num_stages=5, chunk=4, split_k=1)
-    elif not few and -(-n // 192) * tile.split_k <= num_sms:
+    if block_m <= FEW_TOKENS:
+        yield from _few_tokens(n, num_sms, tile)
+    elif n <= 32 * num_sms:
+        yield tile
+    elif n <= 48 * num_sms:
+        yield replace(tile, min_ctas=2, num_stages=4)
+    elif n <= 64 * num_sms:
+        yield replace(tile, block_n=128, warpgroups_k=2, chunk=4)
+    elif -(-n // 192) * tile.split_k <= num_sms:
         yield replace(tile, block_n=192, warpgroups=3, num_stages=6)
+
+
+def _few_tokens(n: int, num_sms: int, tile: WgmmaTmaConfig) -> Iterator[WgmmaTmaConfig]:
+    """The same up to FEW_TOKENS."""
+    if n <= 32 * num_sms:
+        # One CTA an SM: with a shorter ring two of a chain fit, and some SMs get two, others none.
+        yield replace(tile, warpgroups_k=2, chunk=4)
+    elif n <= 64 * num_sms:
+        yield replace(tile, min_ctas=2)
+    elif n > 256 * num_sms:
+        yield replace(tile, num_stages=4, chunk=4, split_k=1)
+    elif n >= 192 * num_sms:
+        yield replace(tile, block_n=128, num_stages=5, chunk=4, split_k=1)
 
 
 def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTmaConfig]:
@@ -207,9 +198,7 @@ def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTma
     def ctas(block_m: int, block_n: int, split_k: int) -> int:
         return -(-m // block_m) * -(-problem.n // block_n) * split_k
 
-    if covering <= FEW_TOKENS and ctas(covering, 256, 1) > num_sms:
-        yield _narrow(covering)
-    elif covering <= SMALL_TOKENS:
+    if covering <= SMALL_TOKENS:
         yield from _small_batch(problem.n, covering, num_sms)
 
     shares = ((256, 2), (192, 3), (128, 2), (64, 1))
