@@ -32,6 +32,8 @@ TILES_EACH = 3
 """Tiles that the CTAs of a persistent kernel walk in a check."""
 LEAST_STAGE = 64
 """Least inputs of a stage of the kernels that have stream_k."""
+MOST_SHARERS = 14
+"""CTAs of each shared tile, in the mean, at most: a counter has bits for 16."""
 LARGEST_CLUSTER = 4
 """CTAs along N that may share activations."""
 
@@ -182,10 +184,11 @@ def shared_tiles(tiles: int, stages: int, ctas: int) -> tuple[int, ...]:
     Args:
         tiles: output tiles; those left over by whole rounds of the CTAs are shared.
         stages: of K, of each tile.
-        ctas: of the grid; where there are fewer stages to share, only as many CTAs share them.
+        ctas: of the grid; where there are fewer stages to share, only as many CTAs share them, and
+            no more than MOST_SHARERS for each tile.
     """
     total = tiles % ctas * stages
-    sharers = min(ctas, total)
+    sharers = min(ctas, total, MOST_SHARERS * (tiles % ctas))
     found = []
     for cta in range(ctas):
         first, end = (min(cta + i, sharers) * total // max(sharers, 1) for i in (0, 1))

@@ -12,6 +12,8 @@ from ptxgen.interp import GlobalMemory
 from ptxgen.interp.registers import Lanes
 
 COUNTER_BYTES = 4
+LOW_BYTE = 0xFF
+"""Of a counter: the parts that are there. With stream_k, CTAs that come back are counted above."""
 
 
 @dataclass(slots=True)
@@ -31,15 +33,20 @@ class Arrivals:
     tile_of: tuple[int, ...]
     slice_bytes: int
     _clock: int = 0
+    _counts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _arrived: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     _written: dict[int, int] = field(default_factory=dict)
 
-    def saw_store(self, addresses: Lanes) -> None:
+    def saw_store(self, addresses: Lanes, values: Lanes) -> None:
         """Told about every store, in the order in which they happen."""
         self._clock += 1
         for address in np.unique(addresses).tolist():
             if self.counters <= address < self.partials:
-                self._arrived[(address - self.counters) // COUNTER_BYTES].append(self._clock)
+                counter = (address - self.counters) // COUNTER_BYTES
+                count = int(values[addresses == address][-1, 0]) & LOW_BYTE
+                if count != self._counts[counter]:
+                    self._arrived[counter].append(self._clock)
+                self._counts[counter] = count
             elif address >= self.partials:
                 self._written[(address - self.partials) // self.slice_bytes] = self._clock
 
@@ -106,7 +113,7 @@ class WatchedMemory(GlobalMemory):
             touched = _bytes_of(watch, addresses, size * values.shape[1])
             np.add.at(watch.writes, touched, 1)
         if self.arrivals:
-            self.arrivals.saw_store(addresses)
+            self.arrivals.saw_store(addresses, values)
 
     def read(self, addresses: Lanes, size: int, count: int = 1) -> Lanes:
         for watch in self._watches.values():

@@ -98,6 +98,7 @@ class _Store:
     indices: Lanes
     addresses: Lanes
     values: Lanes
+    read: bool = False
 
 
 class BulkStores:
@@ -119,23 +120,33 @@ class BulkStores:
         """Closes the lanes' current groups."""
         self._committed[lanes] += 1
 
-    def wait(self, warp: Warp, lanes: Lanes, pending: int) -> None:
-        """Ends all of the lanes' groups but their latest `pending`."""
+    def wait(self, warp: Warp, lanes: Lanes, pending: int, written: bool) -> None:
+        """Ends the lanes' groups but their latest `pending`: written, or (.read) only read."""
         active, kept = set(lanes.tolist()), []
         for store in self._stores:
-            if store.lane in active and store.group < self._committed[store.lane] - pending:
-                warp.cta.memory.store(store.addresses, store.values, 4)
+            waits = store.lane in active and store.group < self._committed[store.lane] - pending
+            if waits and not store.read:
+                store.read = True
                 warp.cta.shared.end_matrix_read(warp, store.indices)
+            if waits and written:
+                warp.cta.memory.store(store.addresses, store.values, 4)
             else:
                 kept.append(store)
         self._stores = kept
         for store in kept:
-            warp.cta.shared.hold_matrix_read(warp, store.indices)
+            if not store.read:
+                warp.cta.shared.hold_matrix_read(warp, store.indices)
 
-    def require_none(self) -> None:
-        """Raises InFlightError where the warp ends before a wait that covers all of them."""
-        if self._stores:
+    def end(self, warp: Warp) -> None:
+        """The warp ends: what has been read from shared memory is written by then.
+
+        Raises InFlightError where something has not been read: the CTA's memory goes.
+        """
+        if any(not store.read for store in self._stores):
             raise InFlightError("a warp ended before it had waited for its bulk copies.")
+        for store in self._stores:
+            warp.cta.memory.store(store.addresses, store.values, 4)
+        self._stores = []
 
 
 def bulk_copy(d: Decoder) -> Op:
@@ -146,11 +157,11 @@ def bulk_copy(d: Decoder) -> Op:
         return Op(d.statement, "lsu", lambda warp, mask: warp.stores.commit(warp.active(mask)))
     if form in (("wait_group",), ("wait_group", "read")):
         d.count(1)
-        pending = d.number(0)
+        pending, written = d.number(0), form[-1] != "read"
         return Op(
             d.statement,
             "lsu",
-            lambda warp, mask: warp.stores.wait(warp, warp.active(mask), pending),
+            lambda warp, mask: warp.stores.wait(warp, warp.active(mask), pending, written),
         )
     if form[:1] in (("shared::cluster",), ("shared::cta",)):
         return _load(d, form[1:])

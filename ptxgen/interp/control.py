@@ -121,6 +121,15 @@ def nothing(forms: tuple[tuple[str, ...], ...]) -> Decode:
     return decode
 
 
+def sleep(d: Decoder) -> Op:
+    """nanosleep: the thread is suspended for a while; here others get their turn anyway."""
+    d.count(1)
+    if d.modifiers != ("u32",):
+        raise d.fail("this form is not known")
+    d.src(0, "u32")
+    return Op(d.statement, "control", lambda warp, mask: None)
+
+
 _SCOPES = ("cta", "gpu", "sys", "cluster")
 _FENCES = tuple((*kind, scope) for scope in _SCOPES for kind in ((), ("acq_rel",), ("sc",)))
 _INIT_FENCE = ("mbarrier_init", "release", "cluster")
@@ -182,5 +191,6 @@ CONTROL: dict[str, Decode] = {
     "barrier": barrier,
     "fence": fence,
     "membar": nothing((("cta",), ("gl",), ("sys",))),
+    "nanosleep": sleep,
     "griddepcontrol": nothing((("wait",), ("launch_dependents",))),
 }

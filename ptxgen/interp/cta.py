@@ -124,7 +124,7 @@ class Cta:
                 that change shared memory, before the end of the CTA.
             DivergenceError: registers were moved by a part of a warpgroup.
         """
-        warp.stores.require_none()
+        warp.stores.end(warp)
         if self.done:
             require_whole_warpgroups(self.warps)
             self.loads.require_none()

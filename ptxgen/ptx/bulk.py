@@ -1,4 +1,5 @@
-"""Bulk copies from global to shared memory, completed by an mbarrier (PTX ISA, "cp.async.bulk")."""
+"""Bulk copies between global and shared memory, whose ends an mbarrier or a group counts (PTX ISA,
+"cp.async.bulk")."""
 
 from __future__ import annotations
 
@@ -47,4 +48,55 @@ def evict_first_policy() -> Instruction:
         outputs=('"=l"(d)',),
         declares="u64 d",
         returns="d",
+    )
+
+
+def bulk_store() -> Instruction:
+    """`bytes` (a multiple of 16) of shared to global memory, in the thread's current group."""
+    return Instruction(
+        "void bulk_store(void* dst, u32 src, u32 bytes)",
+        "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;",
+        _SECTION + "cp.async.bulk",
+        inputs=('"l"(dst)', '"r"(src)', '"r"(bytes)'),
+        min_capability=_SM90,
+        volatile=True,
+        memory=True,
+    )
+
+
+def bulk_commit() -> Instruction:
+    """Closes the thread's current group of bulk copies to global memory."""
+    return _group("void bulk_commit()", "commit_group", "cp.async.bulk.commit_group")
+
+
+def bulk_wait_read() -> Instruction:
+    """Waits until all of the thread's groups have been read from shared memory."""
+    return _group("void bulk_wait_read()", "wait_group.read 0", "cp.async.bulk.wait_group")
+
+
+def bulk_wait() -> Instruction:
+    """Waits until all of the thread's groups have been written, for this thread to see."""
+    return _group("void bulk_wait()", "wait_group 0", "cp.async.bulk.wait_group")
+
+
+def _group(signature: str, operation: str, section: str) -> Instruction:
+    return Instruction(
+        signature,
+        f"cp.async.bulk.{operation};",
+        _SECTION + section,
+        min_capability=_SM90,
+        volatile=True,
+        memory=True,
+    )
+
+
+def fence_proxy_async_global() -> Instruction:
+    """Between bulk copies to global memory and what other threads read of it as usual."""
+    return Instruction(
+        "void fence_proxy_async_global()",
+        "fence.proxy.async.global;",
+        "Parallel Synchronization and Communication Instructions: membar, fence",
+        min_capability=_SM90,
+        volatile=True,
+        memory=True,
     )

@@ -134,21 +134,12 @@ def ld_partial() -> Instruction:
 
 def arrive_on_tile() -> Instruction:
     """Counts this CTA in, returns how many came before; releases its partials, acquires theirs."""
-    return _arrive("u32 arrive_on_tile(u32* counter)", "SPLIT_K - 1")
-
-
-def arrive_on_part() -> Instruction:
-    """arrive_on_tile of a tile that has last + 1 parts: the counter wraps to 0 behind `last`."""
-    return _arrive("u32 arrive_on_part(u32* counter, u32 last)", "last")
-
-
-def _arrive(signature: str, last: str) -> Instruction:
     return Instruction(
-        signature,
+        "u32 arrive_on_tile(u32* counter)",
         "atom.global.acq_rel.gpu.inc.u32 %0, [%1], %2;",
         "Parallel Synchronization and Communication Instructions: atom",
         outputs=('"=r"(before)',),
-        inputs=('"l"(counter)', f'"r"({last})'),
+        inputs=('"l"(counter)', '"r"(SPLIT_K - 1)'),
         volatile=True,
         memory=True,
         declares="u32 before",

@@ -279,5 +279,8 @@ PTX_MUTANTS = {
 }
 """The same, lost behind NVRTC: words of the PTX that are left out."""
 
-SEEN_WHERE_A_WARP_IS_AHEAD = {"a part is counted in before its sums are out"}
-"""Not where warps run backwards: there the one that counts is the last to write its sums."""
+SEEN_UNDER = {
+    "a slice is finished without all parts": "reverse",
+    "slices left to the last CTA are forgotten": "reverse",
+}
+"""The policy of the schedule that shows it: CTAs that run alone wait for other parts in vain."""

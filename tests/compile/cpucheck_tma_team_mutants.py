@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from cpucheck_mutants import EARLY, FAULT, ORDER, RACE, VALUE, Mutant, mutant
+from cpucheck_mutants import (
+    COUNTER,
+    EARLY,
+    FAULT,
+    ORDER,
+    RACE,
+    REWRITTEN,
+    UNWRITTEN,
+    VALUE,
+    Mutant,
+    mutant,
+)
 
 TURNS = "in turns, a ring that turns twice"
 SPLIT = "split K in two"
@@ -173,32 +184,71 @@ TEAM_MUTANTS: list[Mutant] = [
     mutant(
         "a part is counted in before its sums are out",
         STREAM_K,
-        r"named_barrier_sync\(1, CONSUMERS\);  // all sums",
-        "// all sums",
+        r"        bulk_wait\(\);\n",
+        "",
         EARLY,
     ),
     mutant(
-        "nobody waits for the count",
+        "sums are sent before they are there",
         STREAM_K,
-        r"(last_cta - first_cta\);\n)      named_barrier_sync\(1, CONSUMERS\);\n",
+        r" +mbarrier_wait\(empty \+ sums_slot \* 8, sums_parity\);.*\n",
+        "",
+        RACE,
+        FAULT,
+    ),
+    mutant(
+        "sums are not fenced",
+        STREAM_K,
+        r"      fence_proxy_async\(\);\n",
+        "",
+        RACE,
+    ),
+    mutant(
+        "slots are filled before their sums are sent",
+        STREAM_K,
+        r" +if \(slot == sums_slot\) send_sums\(\);\n",
+        "",
+        RACE,
+        VALUE,
+    ),
+    mutant(
+        "slots are filled while their sums are read",
+        STREAM_K,
+        r" +bulk_wait_read\(\);.*\n",
+        "",
+        RACE,
+    ),
+    mutant(
+        "nobody waits for the slices",
+        STREAM_K,
+        r" +mbarrier_wait\(full \+ slot \* 8, parity\);\n(    const u32 slices)",
         r"\1",
         RACE,
         FAULT,
     ),
     mutant(
-        "the first CTA of a tile adds up",
+        "a slice is finished without all parts",
         STREAM_K,
-        r"!= last_cta - first_cta\) continue",
-        "!= 0) continue",
+        r"return all_there \? 1u << own : 0",
+        "return 1u << own",
         EARLY,
-        VALUE,
+        REWRITTEN,
         ORDER,
     ),
     mutant(
+        "slices left to the last CTA are forgotten",
+        STREAM_K,
+        r"return before >> 16 \| 1u",
+        "return 1u",
+        UNWRITTEN,
+        VALUE,
+    ),
+    mutant("the counter is left as it is", STREAM_K, r"  \*counter = 0;\n", "", COUNTER),
+    mutant(
         "a part is left out",
         STREAM_K,
-        r"cta <= last_cta; \+\+cta",
-        "cta < last_cta; ++cta",
+        r"j < min\(GROUP, parts - part\)",
+        "j < min(GROUP, parts - part - 1)",
         VALUE,
     ),
 ]

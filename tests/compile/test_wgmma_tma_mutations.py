@@ -10,7 +10,7 @@ from cpucheck_tma_mutants import (
     PTX_MUTANTS,
     REFUSED_BY_PTXAS,
     RING,
-    SEEN_WHERE_A_WARP_IS_AHEAD,
+    SEEN_UNDER,
     TMA_MUTANTS,
 )
 from wgmma_tma_cases import CASES
@@ -29,8 +29,8 @@ def test_broken_kernels_are_caught(mutant: Mutant) -> None:
     """Wrong arithmetic shows under any schedule; missing synchronisation, under each of ours."""
     case = CASES[mutant.case]
     schedules = SCHEDULES[:1] if mutant.caught_by == {VALUE} else SCHEDULES
-    if mutant.name in SEEN_WHERE_A_WARP_IS_AHEAD:
-        schedules = tuple(item for item in SCHEDULES if item.policy == "one_ahead")
+    if mutant.name in SEEN_UNDER:
+        schedules = tuple(item for item in SCHEDULES if item.policy == SEEN_UNDER[mutant.name])
     broken = mutant.apply(emit(case.problem, case.config, case.arch))
     result = check_compiled(case, broken, compile_source(broken), schedules)
     for schedule in map(schedule_name, schedules):

@@ -114,6 +114,25 @@ CASES: dict[str, Case] = {
             replace(BASE, max_ctas=132, stream_k=True, num_stages=3, raster=8),
             33,
         ),
+        "stream-K, parts first, two warpgroups of two row blocks": (
+            Problem(768, 640, 128, "fp16", "int"),
+            replace(
+                BASE,
+                block_m=24,
+                block_n=256,
+                warpgroups=2,
+                num_stages=3,
+                chunk=1,
+                max_ctas=132,
+                stream_k=True,
+            ),
+            24,
+        ),
+        "stream-K, the sums of a part fill the ring": (
+            Problem(256, 640, 128, bias=True),
+            replace(BASE, block_m=48, block_n=128, max_ctas=132, stream_k=True),
+            90,
+        ),
         "128 sums a thread take registers from the producer": (
             Problem(128, 256),
             replace(BASE, block_m=256, block_n=128, warpgroups=2),

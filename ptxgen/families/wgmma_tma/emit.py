@@ -6,7 +6,14 @@ from ptxgen.arch import ArchSpec
 from ptxgen.errors import ConfigError
 from ptxgen.families.kernel_text import TYPES, declared, heading
 from ptxgen.families.wgmma.compute import KEEP_ALIVE
-from ptxgen.families.wgmma_tma import consumer, dequant, epilogue, producer, schedule
+from ptxgen.families.wgmma_tma import (
+    consumer,
+    dequant,
+    epilogue,
+    producer,
+    schedule,
+    shared_tiles,
+)
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
 from ptxgen.families.wgmma_tma.rules import violations
 from ptxgen.families.wgmma_tma.shape import (
@@ -46,6 +53,7 @@ def emit(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> KernelSour
             dequant.device_function(problem),
             "",
             *epilogue.device_functions(shape),
+            *shared_tiles.device_functions(shape),
             KEEP_ALIVE,
             tensor.TENSOR_MAP_TYPE,
             "",
@@ -93,6 +101,7 @@ def _instructions(shape: TmaShape, arch: ArchSpec) -> list[Instruction]:
         *dequant.instructions(shape.problem, arch),
         *consumer.instructions(shape),
         *epilogue.instructions(shape),
+        *shared_tiles.instructions(shape),
     ]
 
 
@@ -135,9 +144,10 @@ def _constants(shape: TmaShape, code: str) -> str:
         ("OUT_OFFSET", shape.out_offset, "where they are turned, 1024 bytes a tile"),
         ("EXCHANGE_OFFSET", shape.exchange_offset, "sums from the other CTAs of the cluster"),
         ("BARRIER_OFFSET", shape.barrier_offset, "mbarriers"),
-        ("ARRIVED_OFFSET", shape.extra_offset, "how many CTAs of a tile were before this one"),
+        ("SLICES_OFFSET", shape.extra_offset, "which slices of shared tiles this CTA finishes"),
         ("RECEIVED_OFFSET", shape.extra_offset, "mbarrier of the other CTAs' sums"),
         ("RECEIVED_BYTES", shape.exchange_bytes, "of them"),
+        *(shared_tiles.constants(shape) if config.stream_k else []),
     ]
     if groups:
         rows += [
@@ -184,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
     prefetch_tensor_map((u64)&x_map);
   }}
 {_synchronise(shape)}
-{schedule.share(shape)}
+{schedule.share(shape)}{shared_tiles.setup(shape)}
   // ---- the producer -------------------------------------------------------------------------------
 {producer.producer(shape)}
 {_take(shape)}{consumer.setup(shape)}{consumer.tile_setup(shape)}
@@ -197,8 +207,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
     // The zeros of the accumulators are written before the first wgmma_fence, not moved behind it.
 {_keep_accumulators()}
 {consumer.main_loop(shape)}{_keep_accumulators()}
-{epilogue.epilogue(shape)}  }}
-}}
+{shared_tiles.leave_part(shape)}{epilogue.epilogue(shape)}  }}
+{shared_tiles.finish(shape)}}}
 """
 
 

@@ -40,12 +40,6 @@ def instructions(shape: TmaShape) -> list[Instruction]:
         ]
     if shape.config.warpgroups_k > 1:
         used += [shared.st_shared_float4(), shared.ld_shared_float4()]
-    if shape.config.stream_k:
-        used += [
-            global_memory.st_partial(),
-            global_memory.ld_partial(),
-            global_memory.arrive_on_part(),
-        ]
     return used
 
 
@@ -64,13 +58,9 @@ def device_functions(shape: TmaShape) -> list[str]:
 
 def epilogue(shape: TmaShape) -> str:
     """The whole tail of a tile."""
-    parts = [
-        _meet() if shape.config.stream_k else "",
-        _store(shape),
-        _exchange(shape) if shape.config.split_k > 1 else _direct(),
-    ]
     turns = _add_turns() if shape.config.warpgroups_k > 1 else ""
-    return turns + "\n".join(parts)
+    store = _exchange(shape) if shape.config.split_k > 1 else _direct()
+    return f"{turns}\n{store_lambdas(shape)}\n{store}"
 
 
 def _add_turns() -> str:
@@ -97,51 +87,7 @@ def _add_turns() -> str:
 """
 
 
-def _meet() -> str:
-    """Sums of a shared tile: the CTA that comes last adds all parts up, in the order of K."""
-    return """\
-    // ---- a shared tile: the last of its CTAs adds all parts up, always in the same order ----------
-    if (num_stages < K_BLOCKS) {
-      const int shared_tile = tile - whole_tiles, tile_first = shared_tile * K_BLOCKS;
-      // The CTA that a stage belongs to is the last one whose share starts at it or before.
-      const int first_cta = ((tile_first + 1) * sharers - 1) / shared_stages;
-      const int last_cta = ((tile_first + K_BLOCKS) * sharers - 1) / shared_stages;
-      u32* counter = (u32*)workspace + shared_tile;
-      float* partials = (float*)(workspace + (tiles * 4 + 255) / 256 * 256) + tid * 4;
-      auto part_of = [&](int cta) {  // two a CTA: its first shared tile, and its second
-        const int second = share_of(cta) / K_BLOCKS != shared_tile;
-        return partials + (u64)(cta * 2 + second) * (BLOCK_M * BLOCK_N);
-      };
-      float* own = part_of(blockIdx.x);
-#pragma unroll
-      for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES; ++i) {
-        const float (&v)[4] = acc[i / TOKEN_TILES][i % TOKEN_TILES];
-        st_partial(own + i * (CONSUMERS * 4), make_float4(v[0], v[1], v[2], v[3]));
-      }
-      u32* arrived_before = (u32*)(smem + ARRIVED_OFFSET);
-      __threadfence();
-      named_barrier_sync(1, CONSUMERS);  // all sums of this part are out
-      if (tid == 0) *arrived_before = arrive_on_part(counter, last_cta - first_cta);
-      named_barrier_sync(1, CONSUMERS);
-      if (*arrived_before != last_cta - first_cta) continue;
-      __threadfence();
-#pragma unroll
-      for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
-        acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4] = 0;
-      for (int cta = first_cta; cta <= last_cta; ++cta) {
-        const float* part = part_of(cta);
-#pragma unroll
-        for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES; ++i) {
-          const float4 v = ld_partial(part + i * (CONSUMERS * 4));
-          float (&sum)[4] = acc[i / TOKEN_TILES][i % TOKEN_TILES];
-          sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
-        }
-      }
-    }
-"""
-
-
-def _store(shape: TmaShape) -> str:
+def store_lambdas(shape: TmaShape) -> str:
     """Lambdas that scale, round and turn one n8 tile of tokens of a row block, and store BATCH of them."""
     turns = " % WARPGROUPS" if shape.config.warpgroups_k > 1 else ""
     again = ""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from ptxgen.families.wgmma_tma import shared_tiles
 from ptxgen.families.wgmma_tma.shape import PRODUCER_REGISTERS, TmaShape
 from ptxgen.ptx import bulk, mbarrier, tensor
 from ptxgen.ptx.instruction import Instruction
+
+COUNTED_AFTER = 4
+"""Stages between the use of a slot for sums and the end of their copy: some 4,000 cycles."""
 
 
 def instructions(shape: TmaShape) -> list[Instruction]:
@@ -37,7 +41,7 @@ def producer(shape: TmaShape) -> str:
 {_give(shape)}    if (tid == CONSUMERS) {{
       u32 slot = 0, parity = 0;
       int m_first, n_tile;
-      bool more = next_part();
+{shared_tiles.producer_setup(shape)}      bool more = next_part();
       if (more) {{
         find_tile(tile, m_first, n_tile);
         const int ahead = min(num_stages, STAGES);
@@ -51,19 +55,34 @@ def producer(shape: TmaShape) -> str:
         if (ahead == STAGES) parity = 1; else slot = ahead;
         for (int stage = ahead; more; stage = 0) {{
           for (; stage < num_stages; ++stage) {{
-            mbarrier_wait(empty + slot * 8, parity ^ 1);
+{_sent(shape)}            mbarrier_wait(empty + slot * 8, parity ^ 1);
             load_weights(n_tile, stage, slot);
             load_x(m_first, stage, slot);
             if (++slot == STAGES) slot = 0, parity ^= 1;
           }}
-          more = next_part();
+{_left(shape)}          more = next_part();
           find_tile(tile, m_first, n_tile);
         }}
-{_stay(shape)}      }}
+{shared_tiles.producer_finish(shape)}{_stay(shape)}      }}
     }}
     return;
   }}
 """
+
+
+def _sent(shape: TmaShape) -> str:
+    """Before a slot is filled again: sums that are in it are sent, and counted some stages later."""
+    if not shape.config.stream_k:
+        return ""
+    return f"""\
+            if (slot == sums_slot) send_sums();
+            if (stage == STAGES + {COUNTED_AFTER}) count_sent();  // written by now: this waits for nothing
+"""
+
+
+def _left(shape: TmaShape) -> str:
+    """Behind the stages of a part."""
+    return "          if (num_stages < K_BLOCKS) leave_slots();\n" if shape.config.stream_k else ""
 
 
 def _load_x(shape: TmaShape) -> str:

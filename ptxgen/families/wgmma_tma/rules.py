@@ -89,6 +89,17 @@ def _split_violations(shape: TmaShape) -> Iterator[str]:
             f"stream_k needs multicast = 1, not {config.multicast}: CTAs that share activations "
             "work on the same inputs"
         )
+    if config.stream_k and not shape.parts_together:
+        yield (
+            f"stream_k needs a slot that {shape.batch_tiles * shape.unit_bytes} bytes of sums fit into; "
+            f"it has {shape.slot_room}"
+        )
+    if config.stream_k and shape.sum_slots > config.num_stages:
+        yield (
+            f"stream_k needs a ring that the {shape.part_bytes} bytes of a tile's sums fit into; "
+            f"num_stages = {config.num_stages} slots have room for {shape.sum_units} of "
+            f"{shape.units} n8 tiles each"
+        )
     if shape.cluster > MAX_CLUSTER:
         yield (
             f"split_k = {config.split_k} x multicast = {config.multicast} CTAs are more than the "

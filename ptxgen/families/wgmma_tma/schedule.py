@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from ptxgen.families.wgmma_tma.shape import TmaShape
 
+MOST_SHARERS = 14
+"""CTAs that share a tile, in the mean. Shares are of one length, so 16 have a part of one at most, which is
+what its counter has bits for."""
+
 
 def share(shape: TmaShape) -> str:
     """This CTA's tiles and its part of K."""
@@ -49,18 +53,23 @@ def _whole_tiles(shape: TmaShape) -> str:
 
 
 def _parts(shape: TmaShape) -> str:
-    return """\
+    return (
+        f"""\
   // Whole rounds of tiles are walked as they are; the stages of the last tiles are shared out evenly.
-  const int ctas = gridDim.x, whole_tiles = tiles / ctas * ctas;
-  const int shared_stages = (tiles - whole_tiles) * K_BLOCKS;
-  const int sharers = min(ctas, shared_stages);  // each of them has a stage or more; the others none
+  const int ctas = gridDim.x, whole_tiles = tiles / ctas * ctas, shared_tiles = tiles - whole_tiles;
+  const int shared_stages = shared_tiles * K_BLOCKS;
+  // Each of them has a stage or more, the others none; of a tile 16 at most have a part.
+  const int sharers = min(min(ctas, shared_stages), {MOST_SHARERS} * shared_tiles);
+"""
+        + """\
   auto share_of = [&](int cta) {  // its first shared stage
     return cta < sharers ? shared_stages * cta / sharers : shared_stages;
   };
   const int share_first = share_of(blockIdx.x), share_end = share_of(blockIdx.x + 1);
   int shared = share_first, whole = blockIdx.x, tile, first_stage, num_stages;
   auto next_part = [&] {
-    if (shared < share_end) {
+    // Not first, where there is time: CTAs that start at different stages wait longer for their first slots.
+    if (shared < share_end && (whole >= ctas || whole_tiles < 2 * ctas)) {
       tile = whole_tiles + shared / K_BLOCKS;
       first_stage = shared % K_BLOCKS;
       num_stages = min(K_BLOCKS - first_stage, share_end - shared);
@@ -72,6 +81,7 @@ def _parts(shape: TmaShape) -> str:
     return tile < whole_tiles;
   };
 """
+    )
 
 
 def _raster(shape: TmaShape) -> str:

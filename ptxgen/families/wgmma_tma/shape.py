@@ -158,14 +158,48 @@ class TmaShape:
     @property
     def exchange_offset(self) -> int:
         """Where the other CTAs of the cluster put their partial sums: behind the ring's last slot."""
-        last_slot = -(-self.copied_bytes // OUT_ROW_BYTES) * OUT_ROW_BYTES
-        return (self.config.num_stages - 1) * self.stage_bytes + last_slot
+        return (self.config.num_stages - 1) * self.stage_bytes + self.slot_room
 
     @property
     def exchange_bytes(self) -> int:
         """One FP32 part for each other CTA of the cluster."""
         part = 4 * 4 * self.row_blocks * self.owned_tiles * self.finishers
         return part * (self.config.split_k - 1)
+
+    @property
+    def units(self) -> int:
+        """n8 tiles of tokens of all of a warpgroup's row blocks."""
+        return self.row_blocks * self.token_tiles
+
+    @property
+    def unit_bytes(self) -> int:
+        """FP32 sums of one, of all warpgroups: four a thread."""
+        return 16 * self.consumers
+
+    @property
+    def part_bytes(self) -> int:
+        """FP32 sums of a tile."""
+        return self.units * self.unit_bytes
+
+    @property
+    def slot_room(self) -> int:
+        """Bytes of a slot; those up to the next atom are missing behind the last one."""
+        return -(-self.copied_bytes // OUT_ROW_BYTES) * OUT_ROW_BYTES
+
+    @property
+    def sum_units(self) -> int:
+        """Units whose sums a slot has room for."""
+        return min(self.units, self.slot_room // self.unit_bytes)
+
+    @property
+    def sum_slots(self) -> int:
+        """Slots for the sums of a tile; more than any ring has where one unit is too large."""
+        return -(-self.units // self.sum_units) if self.sum_units else 99
+
+    @property
+    def parts_together(self) -> int:
+        """Parts of a shared tile whose sums of a batch share a slot."""
+        return self.slot_room // (self.batch_tiles * self.unit_bytes)
 
     @property
     def batch_tiles(self) -> int:
@@ -198,8 +232,8 @@ class TmaShape:
 
     @property
     def extra_offset(self) -> int:
-        """Where one thread tells the others how many CTAs were before it (stream_k), or the mbarrier
-        that counts what the other CTAs of the cluster send (split_k)."""
+        """Where the producer tells which slices of shared tiles the consumers finish (stream_k), or the
+        mbarrier that counts what the other CTAs of the cluster send (split_k)."""
         return self.barrier_offset + 16 * self.config.num_stages
 
     @property

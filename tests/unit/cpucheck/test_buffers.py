@@ -89,9 +89,9 @@ def test_parts_of_shared_tiles(
 
 def test_every_stage_of_a_shared_tile_is_in_one_part() -> None:
     """A stage belongs to the last CTA whose equal share starts at it or before."""
-    for tiles, stages, ctas in product(range(1, 14), (1, 2, 5, 9), (1, 2, 3, 7, 12)):
+    for tiles, stages, ctas in product(range(1, 14), (1, 2, 5, 9, 100), (1, 2, 3, 7, 12, 33)):
         total = tiles % ctas * stages
-        sharers = min(ctas, total)
+        sharers = min(ctas, total, 14 * (tiles % ctas))
         owned: set[tuple[int, int]] = set()
         for stage in range(total):
             owner = max(cta for cta in range(sharers) if total * cta // sharers <= stage)
@@ -99,6 +99,12 @@ def test_every_stage_of_a_shared_tile_is_in_one_part() -> None:
         parts = shared_tiles(tiles, stages, ctas)
         assert len(parts) == 2 * ctas
         assert {(part // 2, tile) for part, tile in enumerate(parts) if tile >= 0} == owned
+
+
+def test_no_shared_tile_has_more_parts_than_its_counter_has_bits() -> None:
+    for left, stages, ctas in product((1, 2, 3, 9, 10), range(1, 230), (114, 132, 264)):
+        parts = shared_tiles(ctas + left, stages, ctas)
+        assert max(parts.count(tile) for tile in range(left)) <= 16
 
 
 def test_other_grids_are_the_plans() -> None:

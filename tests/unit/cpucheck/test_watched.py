@@ -51,14 +51,20 @@ def test_reads_before_writes_are_seen_and_others_are_not() -> None:
     assert memory.read(lanes(base + 16), 4)[0, 0] == 1
 
 
+COUNTED = {"a": 1, "back": 0x100, "left": 0x20100}
+"""What a counter grows by: an arrival, a CTA that comes back, one that leaves its slice."""
+
+
 def tiles(arrivals: Arrivals, events: list[str]) -> int:
     """Events such as "w0" (slice 0 of tile 0 is written) and "a" (somebody arrives on tile 0)."""
+    counter = 0
     for event in events:
-        if event == "a":
-            arrivals.saw_store(lanes(arrivals.counters))
+        if event in COUNTED:
+            counter += COUNTED[event]
+            arrivals.saw_store(lanes(arrivals.counters), words(1) * counter)
         else:
             at = arrivals.partials + int(event[1]) * arrivals.slice_bytes
-            arrivals.saw_store(lanes(at, at + 4))
+            arrivals.saw_store(lanes(at, at + 4), words(2))
     return arrivals.early_tiles()
 
 
@@ -76,3 +82,8 @@ def test_arrivals_need_as_many_finished_slices(order: tuple[str, ...]) -> None:
 def test_a_slice_written_again_after_its_arrival_is_early() -> None:
     arrivals = Arrivals(counters=1000, partials=4096, tile_of=(0, 0), slice_bytes=64)
     assert tiles(arrivals, ["w0", "a", "w0", "w1", "a"]) == 1
+
+
+def test_a_cta_that_comes_back_has_not_arrived_again() -> None:
+    arrivals = Arrivals(counters=1000, partials=4096, tile_of=(0, 0), slice_bytes=64)
+    assert tiles(arrivals, ["w0", "a", "left", "w1", "a", "back"]) == 0

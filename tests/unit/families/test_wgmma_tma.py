@@ -93,6 +93,23 @@ def test_only_sm_90a_has_it(arch: str) -> None:
         ),
         ({"stream_k": True}, PROBLEM, "it needs max_ctas above 0"),
         (
+            {"block_m": 24, "block_n": 448, "warpgroups": 7, "max_ctas": 132, "stream_k": True},
+            PROBLEM,
+            "stream_k needs a slot that 43008 bytes of sums fit into; it has 35712",
+        ),
+        (
+            {
+                "block_m": 128,
+                "block_n": 256,
+                "warpgroups": 2,
+                "num_stages": 2,
+                "max_ctas": 132,
+                "stream_k": True,
+            },
+            PROBLEM,
+            "131072 bytes of a tile's sums fit into; num_stages = 2 slots have room for 12 of 32",
+        ),
+        (
             {"block_n": 256, "warpgroups": 4, "warpgroups_k": 2, "num_stages": 4},
             PROBLEM,
             "warpgroups = 4 x warpgroups_k = 2 are more than 7",

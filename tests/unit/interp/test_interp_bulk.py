@@ -182,6 +182,25 @@ def test_a_store_that_is_not_waited_for() -> None:
     assert ran(body.format(wait, ""))[0].races == ()
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("read", "seen"), [("", 5), (".read", 0)])
+def test_a_store_is_in_memory_behind_the_wait_for_its_write_only(
+    read: str, seen: int, policy: str
+) -> None:
+    """What its thread reads of its first word, and puts behind the others."""
+    look = "@%p2 ld.global.b32 %r9, [%rd1]; @%p2 st.global.b32 [%rd1+256], %r9;"
+    report, out = run_text(
+        f"{SETUP}{FILL}{FENCE}{STORE}{COMMIT} @%p2 cp.async.bulk.wait_group{read} 0; {look}",
+        {"in": SOURCE, "out": np.zeros(65, np.uint32)},
+        threads=64,
+        smem_bytes=2048,
+        shared=SHARED,
+        schedule=Schedule(0, policy),  # type: ignore[arg-type]
+    )
+    assert out["out"].tolist() == [*range(5, 69), seen]
+    assert report.races == ()
+
+
 @pytest.mark.parametrize(
     "text",
     [
