@@ -61,6 +61,8 @@ KINDS: dict[str, WgmmaTmaConfig] = {
     "stream-K, two CTAs an SM, rasters": replace(
         BASE, block_m=16, max_ctas=264, min_ctas=2, num_stages=3, stream_k=True, raster=4
     ),
+    # One CTA fits an SM: half of them start when others have left their slices to them.
+    "stream-K, more CTAs than fit": replace(BASE, num_stages=8, max_ctas=264, stream_k=True),
     "in turns": replace(BASE, warpgroups_k=2),
     "in turns, one share, split K": replace(
         BASE, block_n=64, warpgroups=1, warpgroups_k=2, num_stages=6, split_k=2
