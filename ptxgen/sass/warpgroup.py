@@ -18,6 +18,8 @@ SLABS = 2
 SCHEDULERS = 4
 """Of an SM; a quarter of its registers and of its warps belong to each."""
 REGISTER_STEP = 8
+TO_GLOBAL = "UBLKCP.G.S"
+"""A bulk copy from shared to global memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class WarpgroupPromises:
         zero_loads: 1-byte loads of zero points from shared memory.
         strips: bulk copies of packed blocks (UBLKCP), for SLABS tensor copies (UTMALDG).
         max_registers: of a thread at its start, so that min_ctas CTAs fit an SM.
+        shares: sums of shared tiles are sent by bulk copies, and read by others behind all stages'.
     """
 
     wgmma: int
@@ -39,6 +42,7 @@ class WarpgroupPromises:
     zero_loads: int
     strips: int
     max_registers: int
+    shares: bool = False
 
 
 def warpgroup_promises(
@@ -57,6 +61,7 @@ def warpgroup_promises(
         zero_loads=groups * rows if problem.zero == "int" else 0,
         strips=strips,
         max_registers=min(arch.registers_per_thread, registers),
+        shares=config.stream_k,
     )
 
 
@@ -65,18 +70,32 @@ def warpgroup_failures(
 ) -> Iterator[str]:
     """One sentence for each promise that the machine code does not keep."""
     yield from _main_loop(code, promises)
-    tensors, bulks = count(code.instructions, "UTMALDG"), count(code.instructions, "UBLKCP")
-    if not tensors or tensors * promises.strips != bulks * SLABS:
-        yield (
-            f"{tensors} tensor copies (UTMALDG) and {bulks} bulk copies (UBLKCP) are not the "
-            f"{SLABS} and {promises.strips} of a stage"
-        )
+    yield from _producer(code, promises)
     if copies := count(code.instructions, "LDGSTS"):
         yield f"{copies} copies to shared memory (LDGSTS) go through threads; TMA brings everything"
     if registers > promises.max_registers:
         yield (
             f"{registers} registers a thread are more than the {promises.max_registers} that the "
             f"planned CTAs of an SM leave"
+        )
+
+
+def _producer(code: Disassembly, promises: WarpgroupPromises) -> Iterator[str]:
+    bulks = [item for item in code.instructions if item.is_a("UBLKCP")]
+    tensors = [item.address for item in code.instructions if item.is_a("UTMALDG")]
+    if promises.shares:
+        sent = [item for item in bulks if item.opcode.startswith(TO_GLOBAL)]
+        loads = [item for item in bulks if item not in sent]
+        bulks = [item for item in loads if item.address < max(tensors, default=0)]
+        if not sent or len(bulks) == len(loads):
+            yield (
+                f"{len(sent)} bulk copies ({TO_GLOBAL}) send sums of shared tiles, and "
+                f"{len(loads) - len(bulks)} behind all stages' bring them; both are needed"
+            )
+    if not tensors or len(tensors) * promises.strips != len(bulks) * SLABS:
+        yield (
+            f"{len(tensors)} tensor copies (UTMALDG) and {len(bulks)} bulk copies (UBLKCP) are not "
+            f"the {SLABS} and {promises.strips} of a stage"
         )
 
 

@@ -26,10 +26,10 @@ LDS.128 R12, [R59+UR5+0x200]
 LDS R20, [R59]
 LDS.U8 R21, [R60]"""
 COPIES = """\
-UTMALDG.2D [UR8], [UR4]
-UTMALDG.2D [UR8], [UR4]
 UBLKCP.S.G [UR8], [UR4], UR6
-UBLKCP.S.G [UR8], [UR4], UR6"""
+UBLKCP.S.G [UR8], [UR4], UR6
+UTMALDG.2D [UR8], [UR4]
+UTMALDG.2D [UR8], [UR4]"""
 TILE = "LDS.128 R8, [R59+UR5]\nSTG.E [R2.64], R4"
 
 
@@ -80,6 +80,32 @@ def test_each_gate_names_what_is_wrong(parts: dict[str, str], registers: int, me
     assert any(message in failure for failure in report.failures), report.failures
 
 
+SEND = "UBLKCP.G.S [UR8], [UR4], UR6"
+BRING = "UBLKCP.S.G [UR8], [UR4], UR6"
+
+
+def test_sums_of_shared_tiles_are_sent_and_brought_behind_all_stages() -> None:
+    shares = replace(PROMISES, shares=True)
+    assert report_on(code(copies=f"{SEND}\n{COPIES}\n{SEND}\n{BRING}"), shares, 168).ok
+
+
+@pytest.mark.parametrize(
+    ("copies", "message"),
+    [
+        (COPIES, "0 bulk copies (UBLKCP.G.S) send sums of shared tiles, and 0 behind"),
+        (f"{COPIES}\n{SEND}", "1 bulk copies (UBLKCP.G.S) send sums of shared tiles, and 0 behind"),
+        (
+            f"{COPIES}\n{BRING}",
+            "0 bulk copies (UBLKCP.G.S) send sums of shared tiles, and 1 behind",
+        ),
+        (f"{BRING}\n{COPIES}\n{SEND}\n{BRING}", "2 tensor copies (UTMALDG) and 3 bulk copies"),
+    ],
+)
+def test_each_gate_of_shared_tiles_names_what_is_wrong(copies: str, message: str) -> None:
+    report = report_on(code(copies=copies), replace(PROMISES, shares=True), 168)
+    assert any(message in failure for failure in report.failures), report.failures
+
+
 BASE = WgmmaTmaConfig(64, 128, 2, 3, 2, 1, 1, 1, 0)
 
 
@@ -92,6 +118,7 @@ BASE = WgmmaTmaConfig(64, 128, 2, 3, 2, 1, 1, 1, 0)
         ({"warpgroups": 1}, Problem(4096, 4096, 64), (16, 4, 4, 0, 2, 255)),
         ({"min_ctas": 2}, Problem(4096, 4096, 4096, zero="int"), (8, 2, 0, 0, 2, 96)),
         ({"block_n": 192, "warpgroups": 3}, Problem(4096, 4096), (8, 2, 1, 0, 3, 128)),
+        ({"max_ctas": 132, "stream_k": True}, Problem(4096, 4096), (8, 2, 1, 0, 2, 168, True)),
     ],
 )
 def test_promises_by_hand(
