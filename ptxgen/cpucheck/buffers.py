@@ -17,6 +17,7 @@ from torch import Tensor
 from ptxgen.check import POISON
 from ptxgen.cpucheck.reduced import Case
 from ptxgen.cpucheck.watched import Arrivals, WatchedMemory
+from ptxgen.families.wgmma_tma.schedule import MOST_SHARERS
 from ptxgen.interp import Launch, encode_map
 from ptxgen.reference import ProblemData
 from ptxgen.source import LaunchPlan
@@ -32,8 +33,6 @@ TILES_EACH = 3
 """Tiles that the CTAs of a persistent kernel walk in a check."""
 LEAST_STAGE = 64
 """Least inputs of a stage of the kernels that have stream_k."""
-MOST_SHARERS = 14
-"""CTAs of each shared tile, in the mean, at most: a counter has bits for 16."""
 LARGEST_CLUSTER = 4
 """CTAs along N that may share activations."""
 
@@ -185,7 +184,7 @@ def shared_tiles(tiles: int, stages: int, ctas: int) -> tuple[int, ...]:
         tiles: output tiles; those left over by whole rounds of the CTAs are shared.
         stages: of K, of each tile.
         ctas: of the grid; where there are fewer stages to share, only as many CTAs share them, and
-            no more than MOST_SHARERS for each tile.
+            in the mean no more than MOST_SHARERS for each tile.
     """
     total = tiles % ctas * stages
     sharers = min(ctas, total, MOST_SHARERS * (tiles % ctas))

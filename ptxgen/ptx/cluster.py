@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from ptxgen.ptx.instruction import Instruction
+from ptxgen.ptx.instruction import Instruction, effect
 
 _SM90 = (9, 0)
 _BARRIER = "Parallel Synchronization and Communication Instructions: barrier.cluster"
 
 
 def _barrier(signature: str, ptx: str) -> Instruction:
-    return Instruction(signature, ptx, _BARRIER, min_capability=_SM90, volatile=True, memory=True)
+    return effect(signature, ptx, _BARRIER)
 
 
 def cluster_arrive() -> Instruction:

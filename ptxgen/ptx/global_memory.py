@@ -1,4 +1,4 @@
-"""Global-memory loads, stores and the tile counter's atomic (PTX ISA, "ld", "st", "atom")."""
+"""Global-memory loads and stores (PTX ISA, "ld", "st")."""
 
 from __future__ import annotations
 
@@ -129,19 +129,4 @@ def ld_partial() -> Instruction:
         memory=True,
         declares="float4 v",
         returns="v",
-    )
-
-
-def arrive_on_tile() -> Instruction:
-    """Counts this CTA in, returns how many came before; releases its partials, acquires theirs."""
-    return Instruction(
-        "u32 arrive_on_tile(u32* counter)",
-        "atom.global.acq_rel.gpu.inc.u32 %0, [%1], %2;",
-        "Parallel Synchronization and Communication Instructions: atom",
-        outputs=('"=r"(before)',),
-        inputs=('"l"(counter)', '"r"(SPLIT_K - 1)'),
-        volatile=True,
-        memory=True,
-        declares="u32 before",
-        returns="before",
     )

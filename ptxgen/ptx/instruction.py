@@ -61,6 +61,26 @@ class Instruction:
         return "\n".join(lines)
 
 
+def effect(
+    signature: str,
+    ptx: str,
+    section: str,
+    inputs: tuple[str, ...] = (),
+    *,
+    min_capability: tuple[int, int] = (9, 0),
+) -> Instruction:
+    """An instruction without a result: it is there for what it does, and is never moved."""
+    return Instruction(
+        signature,
+        ptx,
+        section,
+        inputs=inputs,
+        min_capability=min_capability,
+        volatile=True,
+        memory=True,
+    )
+
+
 def render_all(instructions: Iterable[Instruction], arch: ArchSpec) -> str:
     """The device functions, each once, in the order given.
 

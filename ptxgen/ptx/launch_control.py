@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from ptxgen.ptx.instruction import Instruction
+from ptxgen.ptx.instruction import Instruction, effect
 
 _SECTION = "Parallel Synchronization and Communication Instructions: griddepcontrol"
 
 
 def launch_dependents() -> Instruction:
     """Lets the next kernel of the stream start its prologue as soon as there is room."""
-    return Instruction(
+    return effect(
         "void launch_dependents()",
         "griddepcontrol.launch_dependents;",
         _SECTION,
-        min_capability=(9, 0),
-        volatile=True,
-        memory=True,
     )
 
 
 def wait_for_previous() -> Instruction:
     """Waits until the previous kernel has ended and its writes are visible."""
-    return Instruction(
+    return effect(
         "void wait_for_previous()",
         "griddepcontrol.wait;",
         _SECTION,
-        min_capability=(9, 0),
-        volatile=True,
-        memory=True,
     )

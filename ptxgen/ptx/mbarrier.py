@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from ptxgen.ptx.instruction import Instruction
+from ptxgen.ptx.instruction import Instruction, effect
 
 _SECTION = "Parallel Synchronization and Communication Instructions: "
 _SM90 = (9, 0)
 
 
 def _effect(signature: str, ptx: str, section: str, inputs: tuple[str, ...] = ()) -> Instruction:
-    return Instruction(
-        signature,
-        ptx,
-        _SECTION + section,
-        inputs=inputs,
-        min_capability=_SM90,
-        volatile=True,
-        memory=True,
-    )
+    return effect(signature, ptx, _SECTION + section, inputs)
 
 
 def mbarrier_init() -> Instruction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptxgen.errors import ConfigError
-from ptxgen.ptx.instruction import Instruction
+from ptxgen.ptx.instruction import Instruction, effect
 
 LOWEST = 24
 HIGHEST = 256
@@ -33,11 +33,8 @@ def _set_registers(direction: str, action: str, count: int) -> Instruction:
             f"setmaxnreg cannot give a thread {count} registers; choose a multiple of {STEP} "
             f"between {LOWEST} and {HIGHEST}."
         )
-    return Instruction(
+    return effect(
         f"void set_registers_{direction}_{count}()",
         f"setmaxnreg.{action}.sync.aligned.u32 {count};",
         "Miscellaneous Instructions: setmaxnreg",
-        min_capability=(9, 0),
-        volatile=True,
-        memory=True,
     )

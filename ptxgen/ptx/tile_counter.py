@@ -3,20 +3,43 @@
 
 from __future__ import annotations
 
-from ptxgen.ptx.instruction import Instruction
+from ptxgen.ptx.instruction import Instruction, effect
 
-_ATOMIC = "Parallel Synchronization and Communication Instructions: {}"
+_SECTION = "Parallel Synchronization and Communication Instructions: "
+
+
+def arrive_on_tile() -> Instruction:
+    """Counts this CTA in, returns how many came before; releases its partials, acquires theirs."""
+    return _counted("u32 arrive_on_tile(u32* counter)", "global.acq_rel.gpu.inc", "SPLIT_K - 1")
+
+
+def leave_tile() -> Instruction:
+    """Adds to a tile's counter, returns what was there before; acquires all sums that are there."""
+    return _counted("u32 leave_tile(u32* counter, u32 value)", "acq_rel.gpu.global.add", "value")
+
+
+def _counted(signature: str, operation: str, value: str) -> Instruction:
+    return Instruction(
+        signature,
+        f"atom.{operation}.u32 %0, [%1], %2;",
+        _SECTION + "atom",
+        outputs=('"=r"(before)',),
+        inputs=('"l"(counter)', f'"r"({value})'),
+        volatile=True,
+        memory=True,
+        declares="u32 before",
+        returns="before",
+    )
 
 
 def count_part() -> Instruction:
-    """One part of a tile more is there: what the CTA wrote before a barrier in front of it."""
-    return Instruction(
+    """One part of a tile more is there: what this thread has seen written before."""
+    return effect(
         "void count_part(u32* counter)",
         "red.release.gpu.global.add.u32 [%0], 1;",
-        _ATOMIC.format("red"),
-        inputs=('"l"(counter)',),
-        volatile=True,
-        memory=True,
+        _SECTION + "red",
+        ('"l"(counter)',),
+        min_capability=(8, 0),
     )
 
 
@@ -35,29 +58,12 @@ def parts_there() -> Instruction:
     )
 
 
-def leave_tile() -> Instruction:
-    """Adds to a tile's counter, returns what was there before; acquires all sums that are there."""
-    return Instruction(
-        "u32 leave_tile(u32* counter, u32 value)",
-        "atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;",
-        _ATOMIC.format("atom"),
-        outputs=('"=r"(before)',),
-        inputs=('"l"(counter)', '"r"(value)'),
-        volatile=True,
-        memory=True,
-        declares="u32 before",
-        returns="before",
-    )
-
-
 def sleep_ns() -> Instruction:
     """Suspends the thread for about that long, twice as long at most."""
-    return Instruction(
+    return effect(
         "void sleep_ns(u32 nanoseconds)",
         "nanosleep.u32 %0;",
         "Miscellaneous Instructions: nanosleep",
-        inputs=('"r"(nanoseconds)',),
+        ('"r"(nanoseconds)',),
         min_capability=(7, 0),
-        volatile=True,
-        memory=True,
     )

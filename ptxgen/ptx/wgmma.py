@@ -7,7 +7,7 @@ keep_alive pins them in the compiler's eyes until then.
 from __future__ import annotations
 
 from ptxgen.problem import Dtype
-from ptxgen.ptx.instruction import Instruction
+from ptxgen.ptx.instruction import Instruction, effect
 from ptxgen.ptx.mma import MMA_TYPE
 
 _SECTION = "Asynchronous Warpgroup Level Matrix Instructions: "
@@ -50,18 +50,14 @@ def _mma_async(  # noqa: PLR0917
     )
 
 
-def _plain(signature: str, ptx: str, section: str) -> Instruction:
-    return Instruction(signature, ptx, section, min_capability=_SM90, volatile=True, memory=True)
-
-
 def wgmma_fence() -> Instruction:
     """Orders earlier register writes before the wgmma that follow."""
-    return _plain("void wgmma_fence()", "wgmma.fence.sync.aligned;", _SECTION + "wgmma.fence")
+    return effect("void wgmma_fence()", "wgmma.fence.sync.aligned;", _SECTION + "wgmma.fence")
 
 
 def wgmma_commit() -> Instruction:
     """Closes the current group of wgmma."""
-    return _plain(
+    return effect(
         "void wgmma_commit()",
         "wgmma.commit_group.sync.aligned;",
         _SECTION + "wgmma.commit_group",
@@ -70,7 +66,7 @@ def wgmma_commit() -> Instruction:
 
 def wgmma_wait(pending: int) -> Instruction:
     """Waits until at most `pending` of the latest groups are unfinished."""
-    return _plain(
+    return effect(
         f"void wgmma_wait_{pending}()",
         f"wgmma.wait_group.sync.aligned {pending};",
         _SECTION + "wgmma.wait_group",
@@ -79,7 +75,7 @@ def wgmma_wait(pending: int) -> Instruction:
 
 def fence_proxy_async() -> Instruction:
     """Makes this thread's writes to shared memory visible to wgmma, after the next barrier."""
-    return _plain(
+    return effect(
         "void fence_proxy_async()",
         "fence.proxy.async.shared::cta;",
         "Parallel Synchronization and Communication Instructions: membar, fence",

@@ -81,16 +81,18 @@ def warpgroup_failures(
 
 
 def _producer(code: Disassembly, promises: WarpgroupPromises) -> Iterator[str]:
+    """The copies of a stage, and of stream-K what sends sums and what brings them."""
     bulks = [item for item in code.instructions if item.is_a("UBLKCP")]
     tensors = [item.address for item in code.instructions if item.is_a("UTMALDG")]
     if promises.shares:
-        sent = [item for item in bulks if item.opcode.startswith(TO_GLOBAL)]
-        loads = [item for item in bulks if item not in sent]
-        bulks = [item for item in loads if item.address < max(tensors, default=0)]
-        if not sent or len(bulks) == len(loads):
+        loads = [item for item in bulks if not item.opcode.startswith(TO_GLOBAL)]
+        sent, last = len(bulks) - len(loads), max(tensors, default=0)
+        bulks = [item for item in loads if item.address < last]
+        brought = len(loads) - len(bulks)
+        if not sent or not brought:
             yield (
-                f"{len(sent)} bulk copies ({TO_GLOBAL}) send sums of shared tiles, and "
-                f"{len(loads) - len(bulks)} behind all stages' bring them; both are needed"
+                f"{sent} bulk copies ({TO_GLOBAL}) send sums of shared tiles, and {brought} behind "
+                "all stages' bring them; both are needed"
             )
     if not tensors or len(tensors) * promises.strips != len(bulks) * SLABS:
         yield (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxgen.families.mma import cluster_reduction
 from ptxgen.families.mma.shape import RED_PAD, Shape
-from ptxgen.ptx import global_memory, packed16
+from ptxgen.ptx import global_memory, packed16, tile_counter
 from ptxgen.ptx.instruction import Instruction
 
 
@@ -23,7 +23,7 @@ def instructions(shape: Shape) -> list[Instruction]:
         used += [
             global_memory.st_partial(),
             global_memory.ld_partial(),
-            global_memory.arrive_on_tile(),
+            tile_counter.arrive_on_tile(),
         ]
     return used
 

@@ -160,9 +160,10 @@ def offsets(problem: Problem) -> str:
     return "group_zeros" if dequant.zero_first(problem) else "group_shifts"
 
 
-def reads_table(problem: Problem) -> bool:
-    """A tile starts with load_table(n_tile)."""
-    return dequant.has_factors(problem) or (problem.whole_k and problem.zero == "int")
+def load_table(problem: Problem) -> str:
+    """What a tile starts with: its values from the table, where there are such."""
+    reads = dequant.has_factors(problem) or (problem.whole_k and problem.zero == "int")
+    return "    load_table(n_tile);\n" if reads else ""
 
 
 def _per_tile(shape: TmaShape, name: str, comment: str, load: str) -> str:

@@ -147,7 +147,7 @@ def _constants(shape: TmaShape, code: str) -> str:
         ("SLICES_OFFSET", shape.extra_offset, "which slices of shared tiles this CTA finishes"),
         ("RECEIVED_OFFSET", shape.extra_offset, "mbarrier of the other CTAs' sums"),
         ("RECEIVED_BYTES", shape.exchange_bytes, "of them"),
-        *(shared_tiles.constants(shape) if config.stream_k else []),
+        *shared_tiles.constants(shape),
     ]
     if groups:
         rows += [
@@ -171,7 +171,6 @@ def _kernel(shape: TmaShape) -> str:
     bias = "  const u8* bias = (const u8*)bias_arg;\n" if problem.bias else ""
     workspace = "  u8* workspace = (u8*)workspace_arg;\n" if config.stream_k else ""
     readers = "CONSUMER_WARPS" if config.warpgroups_k == 1 else "SLOT_READERS"
-    table = "    load_table(n_tile);\n" if consumer.reads_table(problem) else ""
     return f"""\
 extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){clusters if shape.cluster > 1 else ""}
 {ENTRY}(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
@@ -203,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
 {consumer.first_slot(shape)}  while (next_part()) {{
     int m_first, n_tile;
     find_tile(tile, m_first, n_tile);
-{table}    float acc[ROW_BLOCKS][TOKEN_TILES][4] = {{}};
+{consumer.load_table(problem)}    float acc[ROW_BLOCKS][TOKEN_TILES][4] = {{}};
     // The zeros of the accumulators are written before the first wgmma_fence, not moved behind it.
 {_keep_accumulators()}
 {consumer.main_loop(shape)}{_keep_accumulators()}

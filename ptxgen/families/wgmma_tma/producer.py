@@ -7,9 +7,6 @@ from ptxgen.families.wgmma_tma.shape import PRODUCER_REGISTERS, TmaShape
 from ptxgen.ptx import bulk, mbarrier, tensor
 from ptxgen.ptx.instruction import Instruction
 
-COUNTED_AFTER = 4
-"""Stages between the use of a slot for sums and the end of their copy: some 4,000 cycles."""
-
 
 def instructions(shape: TmaShape) -> list[Instruction]:
     """The PTX that this module's text calls."""
@@ -55,12 +52,12 @@ def producer(shape: TmaShape) -> str:
         if (ahead == STAGES) parity = 1; else slot = ahead;
         for (int stage = ahead; more; stage = 0) {{
           for (; stage < num_stages; ++stage) {{
-{_sent(shape)}            mbarrier_wait(empty + slot * 8, parity ^ 1);
+{shared_tiles.before_slot(shape)}            mbarrier_wait(empty + slot * 8, parity ^ 1);
             load_weights(n_tile, stage, slot);
             load_x(m_first, stage, slot);
             if (++slot == STAGES) slot = 0, parity ^= 1;
           }}
-{_left(shape)}          more = next_part();
+{shared_tiles.behind_part(shape)}          more = next_part();
           find_tile(tile, m_first, n_tile);
         }}
 {shared_tiles.producer_finish(shape)}{_stay(shape)}      }}
@@ -68,21 +65,6 @@ def producer(shape: TmaShape) -> str:
     return;
   }}
 """
-
-
-def _sent(shape: TmaShape) -> str:
-    """Before a slot is filled again: sums that are in it are sent, and counted some stages later."""
-    if not shape.config.stream_k:
-        return ""
-    return f"""\
-            if (slot == sums_slot) send_sums();
-            if (stage == STAGES + {COUNTED_AFTER}) count_sent();  // written by now: this waits for nothing
-"""
-
-
-def _left(shape: TmaShape) -> str:
-    """Behind the stages of a part."""
-    return "          if (num_stages < K_BLOCKS) leave_slots();\n" if shape.config.stream_k else ""
 
 
 def _load_x(shape: TmaShape) -> str:

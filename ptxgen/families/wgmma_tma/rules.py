@@ -24,6 +24,7 @@ def violations(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> list
     return [
         *_turn_violations(shape),
         *_split_violations(shape),
+        *_sharing_violations(shape),
         *_resource_violations(shape, arch),
     ]
 
@@ -82,24 +83,6 @@ def _split_violations(shape: TmaShape) -> Iterator[str]:
             f"max_ctas = {config.max_ctas} is no whole number of clusters of multicast = "
             f"{config.multicast} CTAs"
         )
-    if config.stream_k and not config.max_ctas:
-        yield "stream_k shares tiles over a persistent grid; it needs max_ctas above 0"
-    if config.stream_k and config.multicast > 1:
-        yield (
-            f"stream_k needs multicast = 1, not {config.multicast}: CTAs that share activations "
-            "work on the same inputs"
-        )
-    if config.stream_k and not shape.parts_together:
-        yield (
-            f"stream_k needs a slot that {shape.batch_tiles * shape.unit_bytes} bytes of sums fit into; "
-            f"it has {shape.slot_room}"
-        )
-    if config.stream_k and shape.sum_slots > config.num_stages:
-        yield (
-            f"stream_k needs a ring that the {shape.part_bytes} bytes of a tile's sums fit into; "
-            f"num_stages = {config.num_stages} slots have room for {shape.sum_units} of "
-            f"{shape.units} n8 tiles each"
-        )
     if shape.cluster > MAX_CLUSTER:
         yield (
             f"split_k = {config.split_k} x multicast = {config.multicast} CTAs are more than the "
@@ -109,6 +92,31 @@ def _split_violations(shape: TmaShape) -> Iterator[str]:
         yield (
             f"block_m = {config.block_m} does not give each of multicast = {config.multicast} CTAs "
             "whole rows of 8 tokens to copy"
+        )
+
+
+def _sharing_violations(shape: TmaShape) -> Iterator[str]:
+    """Of CTAs that share the last tiles along K."""
+    config = shape.config
+    if not config.stream_k:
+        return
+    if not config.max_ctas:
+        yield "stream_k shares tiles over a persistent grid; it needs max_ctas above 0"
+    if config.multicast > 1:
+        yield (
+            f"stream_k needs multicast = 1, not {config.multicast}: CTAs that share activations "
+            "work on the same inputs"
+        )
+    if not shape.parts_together:
+        yield (
+            f"stream_k needs a slot that {shape.batch_tiles * shape.unit_bytes} bytes of sums fit into; "
+            f"it has {shape.slot_room}"
+        )
+    if shape.sum_slots > config.num_stages:
+        yield (
+            f"stream_k needs a ring that the {shape.part_bytes} bytes of a tile's sums fit into; "
+            f"num_stages = {config.num_stages} slots have room for {shape.sum_units} of "
+            f"{shape.units} n8 tiles each"
         )
 
 

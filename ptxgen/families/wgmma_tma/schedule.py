@@ -53,15 +53,12 @@ def _whole_tiles(shape: TmaShape) -> str:
 
 
 def _parts(shape: TmaShape) -> str:
-    return (
-        f"""\
+    return """\
   // Whole rounds of tiles are walked as they are; the stages of the last tiles are shared out evenly.
   const int ctas = gridDim.x, whole_tiles = tiles / ctas * ctas, shared_tiles = tiles - whole_tiles;
   const int shared_stages = shared_tiles * K_BLOCKS;
   // Each of them has a stage or more, the others none; of a tile 16 at most have a part.
-  const int sharers = min(min(ctas, shared_stages), {MOST_SHARERS} * shared_tiles);
-"""
-        + """\
+  const int sharers = min(min(ctas, shared_stages), MOST_SHARERS * shared_tiles);
   auto share_of = [&](int cta) {  // its first shared stage
     return cta < sharers ? shared_stages * cta / sharers : shared_stages;
   };
@@ -80,8 +77,7 @@ def _parts(shape: TmaShape) -> str:
     whole += ctas;
     return tile < whole_tiles;
   };
-"""
-    )
+""".replace("MOST_SHARERS", str(MOST_SHARERS))
 
 
 def _raster(shape: TmaShape) -> str:

@@ -188,13 +188,13 @@ class TmaShape:
 
     @property
     def sum_units(self) -> int:
-        """Units whose sums a slot has room for."""
+        """Units whose sums a slot has room for: one at least, 2 KB a warpgroup, whose weights take 4."""
         return min(self.units, self.slot_room // self.unit_bytes)
 
     @property
     def sum_slots(self) -> int:
-        """Slots for the sums of a tile; more than any ring has where one unit is too large."""
-        return -(-self.units // self.sum_units) if self.sum_units else 99
+        """Slots for the sums of a tile."""
+        return -(-self.units // self.sum_units)
 
     @property
     def parts_together(self) -> int:

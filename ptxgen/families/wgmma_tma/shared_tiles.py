@@ -36,6 +36,9 @@ __device__ __forceinline__ u32 slices_to_finish(u32* counter, u32 parts, u32 own
 }}
 """
 
+COUNTED_AFTER = 4
+"""Stages between the use of a slot for sums and the end of their copy: some 4,000 cycles."""
+
 NEXT_SLOT = "if (++slot == STAGES) slot = 0, parity ^= 1;"
 
 
@@ -67,6 +70,8 @@ def device_functions(shape: TmaShape) -> list[str]:
 
 def constants(shape: TmaShape) -> list[tuple[str, int, str]]:
     """Of the texts of this module: names, values, comments."""
+    if not shape.config.stream_k:
+        return []  # a split of K has PART_BYTES of its own
     return [
         (
             "UNITS",
@@ -145,6 +150,21 @@ def producer_setup(shape: TmaShape) -> str:
 """
 
 
+def before_slot(shape: TmaShape) -> str:
+    """Before it fills a slot again: sums that are in it are sent, and counted some stages later."""
+    if not shape.config.stream_k:
+        return ""
+    return f"""\
+            if (slot == sums_slot) send_sums();
+            if (stage == STAGES + {COUNTED_AFTER}) count_sent();  // written by now: this waits for nothing
+"""
+
+
+def behind_part(shape: TmaShape) -> str:
+    """Behind the stages of a part."""
+    return "          if (num_stages < K_BLOCKS) leave_slots();\n" if shape.config.stream_k else ""
+
+
 def producer_finish(shape: TmaShape) -> str:
     """What it does when all stages have been loaded: brings the slices that the consumers finish."""
     if not shape.config.stream_k:
@@ -213,7 +233,6 @@ def finish(shape: TmaShape) -> str:
     """Behind the loop over tiles: what the consumers do when their own tiles are done."""
     if not shape.config.stream_k:
         return ""
-    table = "    load_table(n_tile);\n" if consumer.reads_table(shape.problem) else ""
     return f"""\
   // ---- shared tiles: every CTA that has a part of one finishes a slice of it ---------------------------
   for (int i = 0; i < 2; ++i) {{
@@ -222,7 +241,7 @@ def finish(shape: TmaShape) -> str:
     const int parts = cta_of((shared_tile + 1) * K_BLOCKS - 1) - cta_of(shared_tile * K_BLOCKS) + 1;
     int m_first, n_tile;
     find_tile(whole_tiles + shared_tile, m_first, n_tile);
-{table}{epilogue.store_lambdas(shape)}\
+{consumer.load_table(shape.problem)}{epilogue.store_lambdas(shape)}\
     mbarrier_wait(full + slot * 8, parity);
     const u32 slices = shared_slices[i];
     release(slot, true);

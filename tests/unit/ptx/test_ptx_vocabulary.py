@@ -21,6 +21,7 @@ from ptxgen.ptx import (
     registers,
     shared,
     tensor,
+    tile_counter,
 )
 from ptxgen.ptx.instruction import Instruction, render_all
 
@@ -48,7 +49,11 @@ VOCABULARY: list[Instruction] = [
     global_memory.ld_global_nc_u8(),
     global_memory.st_partial(),
     global_memory.ld_partial(),
-    global_memory.arrive_on_tile(),
+    tile_counter.arrive_on_tile(),
+    tile_counter.leave_tile(),
+    tile_counter.count_part(),
+    tile_counter.parts_there(),
+    tile_counter.sleep_ns(),
     launch_control.launch_dependents(),
     launch_control.wait_for_previous(),
     cluster.cluster_arrive(),
@@ -66,6 +71,11 @@ VOCABULARY: list[Instruction] = [
     bulk.bulk_copy(),
     bulk.bulk_copy_hint(),
     bulk.evict_first_policy(),
+    bulk.bulk_store(),
+    bulk.bulk_commit(),
+    bulk.bulk_wait_read(),
+    bulk.bulk_wait(),
+    bulk.fence_proxy_async_global(),
     tensor.tensor_copy_2d(),
     tensor.prefetch_tensor_map(),
     registers.set_registers_up(232),
