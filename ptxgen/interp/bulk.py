@@ -167,6 +167,8 @@ def bulk_copy(d: Decoder) -> Op:
         return _load(d, form[1:])
     if form == ("global", "shared::cta", "bulk_group"):
         return _store(d)
+    if form == ("prefetch", "L2", "global"):
+        return _prefetch(d)
     raise d.fail("this form is not known")
 
 
@@ -219,6 +221,20 @@ def _store(d: Decoder) -> Op:
             warp.cta.memory.check(addresses, ROW, True)
             warp.stores.issue(warp, lane, _addresses(where, count), addresses)
             warp.cta.record("global_write", warp, addresses, ROW)
+
+    return Op(d.statement, "lsu", effect)
+
+
+def _prefetch(d: Decoder) -> Op:
+    """To L2: nothing but a check that the bytes are there."""
+    d.count(2)
+    source, size = address_of(d, 0), d.src(1, "b32")
+
+    def effect(warp: Warp, mask: Lanes | None) -> None:
+        warp.require_clean(size, mask, "the size of a prefetch")
+        for lane, where in each(warp, source, mask):
+            count = _rows(int(warp.registers[size][lane]))
+            warp.cta.memory.check(_addresses(where, count), ROW, False)
 
     return Op(d.statement, "lsu", effect)
 

@@ -1,5 +1,5 @@
-"""Bulk copies between global and shared memory, whose ends an mbarrier or a group counts (PTX ISA,
-"cp.async.bulk")."""
+"""Bulk copies between global and shared memory, whose ends an mbarrier or a group counts, and bulk
+prefetches to L2 (PTX ISA, "cp.async.bulk")."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ def bulk_copy_hint() -> Instruction:
         f"{_COPY}.L2::cache_hint [%0], [%1], %2, [%3], %4;",
         _SECTION + "cp.async.bulk",
         ('"r"(dst)', '"l"(src)', '"r"(bytes)', '"r"(barrier)', '"l"(policy)'),
+    )
+
+
+def bulk_prefetch() -> Instruction:
+    """`bytes` (a multiple of 16) from a 16-byte aligned address to L2; nobody waits for them."""
+    return effect(
+        "void bulk_prefetch(const void* src, u32 bytes)",
+        "cp.async.bulk.prefetch.L2.global [%0], %1;",
+        _SECTION + "cp.async.bulk.prefetch",
+        ('"l"(src)', '"r"(bytes)'),
     )
 
 

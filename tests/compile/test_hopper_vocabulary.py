@@ -23,6 +23,7 @@ FUNCTIONS = [
     mbarrier.mbarrier_wait(),
     bulk.bulk_copy(),
     bulk.bulk_copy_hint(),
+    bulk.bulk_prefetch(),
     bulk.evict_first_policy(),
     tensor.tensor_copy_2d(),
     tensor.prefetch_tensor_map(),
@@ -49,6 +50,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) ptxtune_w4a16(
     set_registers_down_40();
     if (threadIdx.x == 0) {
       prefetch_tensor_map(map);
+      bulk_prefetch(packed, 512);
+      bulk_prefetch(x, 512);
       const u64 policy = evict_first_policy();
       for (u32 step = 0; step < 2; ++step) {
         mbarrier_wait(barrier + 8, step ^ 1);

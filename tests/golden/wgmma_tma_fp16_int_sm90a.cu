@@ -32,9 +32,9 @@ enum : int { X_SLAB_BYTES = 16384 };  // activations of 64 inputs
 enum : int { WEIGHTS_OFFSET = 32768 };  // packed blocks in a slot
 enum : int { COPIED_BYTES = 49792 };  // of a slot that is full
 enum : int { STAGE_BYTES = 50176 };  // of a slot
-enum : int { BATCH = 2 };  // n8 tiles of tokens that are turned and stored at once
+enum : int { BATCH = 4 };  // n8 tiles of tokens that are turned and stored at once
 enum : int { OUT_OFFSET = 200320 };  // where they are turned, 1024 bytes a tile
-enum : int { BARRIER_OFFSET = 204416 };  // mbarriers
+enum : int { BARRIER_OFFSET = 208512 };  // mbarriers
 enum : int { GROUPS_PER_BLOCK = 1 };  // quantization groups of a block
 enum : int { GROUP_STEPS = 8 };  // k16 steps of a group
 enum : int { BLOCK_SCALE_BYTES = 128 };  // scales of a block
@@ -134,6 +134,14 @@ __device__ __forceinline__ void bulk_copy(u32 dst, const void* src, u32 bytes, u
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
       :
       : "r"(dst), "l"(src), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk.prefetch
+__device__ __forceinline__ void bulk_prefetch(const void* src, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
+      :
+      : "l"(src), "r"(bytes)
       : "memory");
 }
 
@@ -367,6 +375,30 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   const u32 full = smem_base + BARRIER_OFFSET, empty = full + STAGES * 8;  // an mbarrier a slot
   launch_dependents();
 
+  // ---- this CTA's share ---------------------------------------------------------------------------
+  const int m_tiles = (m + BLOCK_M - 1) / BLOCK_M, tiles = m_tiles * N_TILES;
+  const int tile_step = gridDim.x * gridDim.y;
+  int tile = (int)(blockIdx.x + gridDim.x * blockIdx.y) - tile_step;
+  auto next_part = [&] { tile += tile_step; return tile < tiles; };
+  constexpr int first_stage = 0, num_stages = K_BLOCKS;
+  auto find_tile = [&](int index, int& m_first, int& n_tile) {
+    const int first_row = index / (8 * N_TILES) * 8;  // 8 tiles along M go together
+    const int rows = max(1, min(8, m_tiles - first_row)), in_group = index - first_row * N_TILES;
+    m_first = (first_row + in_group % rows) * BLOCK_M;
+    n_tile = in_group / rows;
+  };
+
+  // ---- the producer's first weights, and mbarriers --------------------------------------------------
+  auto block = [&](int n_tile, int strip, int stage) {  // of packed weights
+    return packed + ((u64)(n_tile * TILE_STRIPS + strip) * K_BLOCKS + first_stage + stage) * BLOCK_BYTES;
+  };
+  if (tid == CONSUMERS && tile + tile_step < tiles) {
+    int m_first, n_tile;
+    find_tile(tile + tile_step, m_first, n_tile);
+#pragma unroll
+    for (int strip = 0; strip < TILE_STRIPS; ++strip)
+      bulk_prefetch(block(n_tile, strip, 0), BLOCK_BYTES);  // to L2, while barriers are set up
+  }
   if (tid == 0) {
     for (int slot = 0; slot < STAGES; ++slot) {
       mbarrier_init(full + slot * 8, 1);
@@ -376,18 +408,6 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     prefetch_tensor_map((u64)&x_map);
   }
   __syncthreads();
-  // ---- this CTA's share ---------------------------------------------------------------------------
-  const int m_tiles = (m + BLOCK_M - 1) / BLOCK_M, tiles = m_tiles * N_TILES;
-  const int tile_step = gridDim.x * gridDim.y;
-  int tile = (int)(blockIdx.x + gridDim.x * blockIdx.y) - tile_step;
-  auto next_part = [&] { tile += tile_step; return tile < tiles; };
-  constexpr int first_stage = 0, num_stages = K_BLOCKS;
-  auto find_tile = [&](int index, int& m_first, int& n_tile) {
-    const int first_row = index / (8 * N_TILES) * 8;  // 8 tiles along M go together
-    const int rows = min(8, m_tiles - first_row), in_group = index - first_row * N_TILES;
-    m_first = (first_row + in_group % rows) * BLOCK_M;
-    n_tile = in_group / rows;
-  };
 
   // ---- the producer -------------------------------------------------------------------------------
   auto load_weights = [&](int n_tile, int stage, u32 slot) {
@@ -395,8 +415,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
 #pragma unroll
     for (int strip = 0; strip < TILE_STRIPS; ++strip)
       bulk_copy(smem_base + slot * STAGE_BYTES + WEIGHTS_OFFSET + strip * BLOCK_BYTES,
-                packed + ((u64)(n_tile * TILE_STRIPS + strip) * K_BLOCKS + first_stage + stage) * BLOCK_BYTES,
-                BLOCK_BYTES, full + slot * 8);
+                block(n_tile, strip, stage), BLOCK_BYTES, full + slot * 8);
   };
   auto load_x = [&](int m_first, int stage, u32 slot) {
 #pragma unroll
@@ -480,10 +499,14 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   // ---- the consumers ------------------------------------------------------------------------------
   wait_for_previous();  // y belongs to the previous kernel until here
   u32 slot = 0, parity = 0;
-  while (next_part()) {
-    int m_first, n_tile;
+  int m_first, n_tile;
+  auto next_tile = [&] {
+    if (!next_part()) return false;
     find_tile(tile, m_first, n_tile);
     load_table(n_tile);
+    return true;
+  };
+  for (bool more = next_tile(); more;) {
     float acc[ROW_BLOCKS][TOKEN_TILES][4] = {};
     // The zeros of the accumulators are written before the first wgmma_fence, not moved behind it.
 #pragma unroll
@@ -585,6 +608,8 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
       for (int i = 0; i < BATCH; ++i)
         if (token + i * 8 < m) st_global_v2(to + i * eight_rows, v[i][0], v[i][1]);
     };
+
+    more = next_tile();  // the table's values for it come while this one is stored
 
 #pragma unroll
     for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES; ++i) {

@@ -50,6 +50,28 @@ def first_slot(shape: TmaShape) -> str:
 """
 
 
+def tiles(shape: TmaShape) -> str:
+    """Opens the loop over this CTA's tiles or parts of them."""
+    find = f"find_tile(tile, m_first, n_tile);\n{load_table(shape.problem)}"
+    if not shape.finds_next_early:
+        return f"  while (next_part()) {{\n    int m_first, n_tile;\n    {find}"
+    return f"""\
+  int m_first, n_tile;
+  auto next_tile = [&] {{
+    if (!next_part()) return false;
+    {find}    return true;
+  }};
+  for (bool more = next_tile(); more;) {{
+"""
+
+
+def next_tile(shape: TmaShape) -> str:
+    """Behind a tile's last use of what is looked up for it, and before it is stored."""
+    if not shape.finds_next_early:
+        return ""
+    return "    more = next_tile();  // the table's values for it come while this one is stored\n\n"
+
+
 def setup(shape: TmaShape) -> str:
     """Lane addresses, fragment registers, and the lambda that reads a slot's packed words."""
     lines = [

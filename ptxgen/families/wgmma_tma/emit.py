@@ -184,7 +184,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
   const u32 full = smem_base + BARRIER_OFFSET, empty = full + STAGES * 8;  // an mbarrier a slot
   launch_dependents();
 
-  if (tid == 0) {{
+{schedule.share(shape)}{shared_tiles.setup(shape)}
+  // ---- the producer's first weights, and mbarriers --------------------------------------------------
+{producer.first_weights(shape)}  if (tid == 0) {{
     for (int slot = 0; slot < STAGES; ++slot) {{
       mbarrier_init(full + slot * 8, 1);
       mbarrier_init(empty + slot * 8, {readers}{" * MULTICAST" if config.multicast > 1 else ""});
@@ -193,16 +195,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
     prefetch_tensor_map((u64)&x_map);
   }}
 {_synchronise(shape)}
-{schedule.share(shape)}{shared_tiles.setup(shape)}
+
   // ---- the producer -------------------------------------------------------------------------------
 {producer.producer(shape)}
 {_take(shape)}{consumer.setup(shape)}{consumer.tile_setup(shape)}
   // ---- the consumers ------------------------------------------------------------------------------
   wait_for_previous();  // y belongs to the previous kernel until here
-{consumer.first_slot(shape)}  while (next_part()) {{
-    int m_first, n_tile;
-    find_tile(tile, m_first, n_tile);
-{consumer.load_table(problem)}    float acc[ROW_BLOCKS][TOKEN_TILES][4] = {{}};
+{consumer.first_slot(shape)}{consumer.tiles(shape)}    float acc[ROW_BLOCKS][TOKEN_TILES][4] = {{}};
     // The zeros of the accumulators are written before the first wgmma_fence, not moved behind it.
 {_keep_accumulators()}
 {consumer.main_loop(shape)}{_keep_accumulators()}

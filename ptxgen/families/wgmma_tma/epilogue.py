@@ -11,7 +11,7 @@ registers, 16 bytes of a token at a time, kernels took 3 to 5 % more time from 1
 
 from __future__ import annotations
 
-from ptxgen.families.wgmma_tma import dequant
+from ptxgen.families.wgmma_tma import consumer, dequant
 from ptxgen.families.wgmma_tma.shape import TmaShape
 from ptxgen.problem import Problem
 from ptxgen.ptx import cluster, global_memory, matrix_move, named_barrier, packed16, shared
@@ -60,7 +60,7 @@ def epilogue(shape: TmaShape) -> str:
     """The whole tail of a tile."""
     turns = _add_turns() if shape.config.warpgroups_k > 1 else ""
     store = _exchange(shape) if shape.config.split_k > 1 else _direct()
-    return f"{turns}\n{store_lambdas(shape)}\n{store}"
+    return f"{turns}\n{store_lambdas(shape)}\n{consumer.next_tile(shape)}{store}"
 
 
 def _add_turns() -> str:

@@ -91,7 +91,7 @@ def _raster(shape: TmaShape) -> str:
 """
     return f"""\
     const int first_row = index / ({group} * {n_tiles}) * {group};  // {group} tiles along M go together
-    const int rows = min({group}, m_tiles - first_row), in_group = index - first_row * {n_tiles};
+    const int rows = max(1, min({group}, m_tiles - first_row)), in_group = index - first_row * {n_tiles};
     m_first = (first_row + in_group % rows) * BLOCK_M;
     n_tile = {n_tile.format("in_group / rows")};
 """

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ptxgen.arch import ARCHS
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
 from ptxgen.problem import Problem
 from ptxgen.weights.layout import BLOCK_K, BLOCK_ROWS, PackedLayout, packed_layout
+
+HOPPER = ARCHS["sm_90a"]
+"""The one arch of this family."""
 
 SWIZZLE_ATOM = 1024
 """8 rows of 128 bytes: what a 128-byte swizzle repeats after."""
@@ -118,6 +122,14 @@ class TmaShape:
         return self.row_blocks == 2 and config.block_m <= 64 and enough
 
     @property
+    def finds_next_early(self) -> bool:
+        """Consumers look up their next tile before they store the one that they have.
+
+        0.7 % less time from 256 tokens on; with stream_k 1 % less to 3 % more (H200, 2026-11-30).
+        """
+        return self.config.max_ctas > 0 and not self.config.stream_k
+
+    @property
     def strips(self) -> int:
         """64-feature strips of a CTA's tile."""
         return self.config.block_n // BLOCK_ROWS
@@ -205,11 +217,17 @@ class TmaShape:
     def batch_tiles(self) -> int:
         """n8 tiles of tokens of a row block that a warpgroup turns and stores at once.
 
-        Two registers each, of which few are free beside 128 sums. Four do not spill there either
-        (NVRTC 13.5), but two is what was measured.
+        Four take 0.5 % less time than two where a thread has 128 sums (H200, 2026-11-30), but leave no
+        room for the ring of small groups: two do there.
         """
-        choices = (4, 3, 2, 1) if self.accumulators < 128 else (2, 1)
-        return next(count for count in choices if self.owned_tiles % count == 0)
+        large = self.accumulators >= 128
+        choices = (4, 2, 1) if large else (4, 3, 2, 1)
+        return next(
+            count
+            for count in choices
+            if self.owned_tiles % count == 0
+            and (count < 4 or not large or self._smem_bytes(count) <= HOPPER.smem_per_cta)
+        )
 
     @property
     def out_offset(self) -> int:
@@ -219,7 +237,7 @@ class TmaShape:
     @property
     def out_bytes(self) -> int:
         """Of all warpgroups that finish a tile."""
-        return self.batch_tiles * 8 * OUT_ROW_BYTES * self.config.warpgroups
+        return self._out_bytes(self.batch_tiles)
 
     @property
     def barrier_offset(self) -> int:
@@ -227,8 +245,15 @@ class TmaShape:
 
     @property
     def smem_bytes(self) -> int:
+        return self._smem_bytes(self.batch_tiles)
+
+    def _out_bytes(self, batch_tiles: int) -> int:
+        return batch_tiles * 8 * OUT_ROW_BYTES * self.config.warpgroups
+
+    def _smem_bytes(self, batch_tiles: int) -> int:
         extra = 16 if self.config.stream_k or self.config.split_k > 1 else 0
-        return self.barrier_offset + 16 * self.config.num_stages + extra
+        barriers = 16 * self.config.num_stages + extra
+        return self.out_offset + self._out_bytes(batch_tiles) + barriers
 
     @property
     def extra_offset(self) -> int:

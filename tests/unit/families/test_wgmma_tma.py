@@ -309,10 +309,55 @@ def test_operands_are_made_between_the_waits_that_free_and_the_fence_that_orders
 
 
 def test_weights_are_asked_for_before_the_wait_for_the_previous_kernel_and_x_behind_it() -> None:
-    producer = emit(PROBLEM, CONFIG, SM90A).text.split("if (tid == CONSUMERS)")[1]
+    producer = emit(PROBLEM, CONFIG, SM90A).text.split("if (tid == CONSUMERS) {")[1]
     order = ["load_weights(", "wait_for_previous()", "load_x(", "mbarrier_wait(empty"]
     places = [producer.index(name) for name in order]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("max_ctas", [0, 132])
+def test_the_first_weights_are_on_their_way_to_l2_before_there_are_barriers(max_ctas: int) -> None:
+    text = emit(PROBLEM, replace(CONFIG, max_ctas=max_ctas), SM90A).text
+    text = text.split("launch_dependents();")[1]
+    order = ["bulk_prefetch(", "mbarrier_init(", "__syncthreads()", "load_weights(n_tile, 0, 0)"]
+    places = [text.index(name) for name in order]
+    assert places == sorted(places)
+    guard = text[: places[0]].rsplit("if (", 1)[1]
+    assert guard.startswith("tid == CONSUMERS && tile + tile_step < tiles)")
+
+
+def test_a_persistent_grid_looks_its_next_tile_up_before_it_stores() -> None:
+    """What the table says of this one has been used by then. With stream_k it does not."""
+    persistent = replace(MANY_REGISTERS, max_ctas=132)
+    consumers = emit(PROBLEM, persistent, SM90A).text.split("auto next_tile")[1]
+    order = ["load_table(n_tile)", "wgmma_wait_0()", "inverse_factor(factors", "= next_tile();  //"]
+    places = [consumers.index(name) for name in order]
+    assert places == sorted(places)
+    assert "turn_tile(rb, i % BATCH" in consumers[places[-1] :]
+    shared = replace(CONFIG, block_m=128, max_ctas=132, stream_k=True)
+    for config in (CONFIG, MANY_REGISTERS, shared):
+        assert "while (next_part())" in emit(PROBLEM, config, SM90A).text
+        assert "next_tile" not in emit(PROBLEM, config, SM90A).text
+
+
+@pytest.mark.parametrize(("group", "batch"), [(128, 4), (64, 4), (32, 2)], ids=str)
+def test_results_are_turned_four_tiles_at_a_time_where_a_ring_leaves_room(
+    group: int, batch: int
+) -> None:
+    """A ring of three slots of 256 tokens and 128 features, by hand."""
+    problem = replace(PROBLEM, group_size=group)
+    config = replace(CONFIG, block_m=256, num_stages=3, max_ctas=132)
+    block = 64 * 128 // 2 + 64 * 2 * (128 // group)
+    slot = 256 * 128 * 2 + 2 * block
+    ring = 2 * (-(-slot // 1024) * 1024) + -(-slot // 128) * 128
+
+    def total(tiles: int) -> int:
+        return ring + 2 * tiles * 1024 + 3 * 16
+
+    assert total(2) <= SM90A.smem_per_cta
+    assert (total(4) <= SM90A.smem_per_cta) == (batch == 4)
+    assert planned(config, problem).smem_bytes == total(batch)
+    assert f"BATCH = {batch} " in emit(problem, config, SM90A).text
 
 
 @pytest.mark.parametrize("m", [1, 17, 300, 4099])

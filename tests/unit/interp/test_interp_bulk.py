@@ -131,6 +131,23 @@ def test_sizes_and_addresses() -> None:
     ran(INIT + EXPECT + edge + WAIT)
 
 
+def test_a_prefetch_changes_nothing_and_must_be_inside() -> None:
+    prefetch = "@%p2 cp.async.bulk.prefetch.L2.global [%rd0], 256; "
+    report, out = ran(f"{INIT}{prefetch}{EXPECT}{LOAD}{WAIT}{TAKE}")
+    assert out == SOURCE[:64].tolist()
+    assert report.races == ()
+    ran(INIT + prefetch.replace("[%rd0]", "[%rd0+1792]"))
+    cases = [
+        ("256;", "24;", MisalignedError, "multiple of 16"),
+        ("256;", "0;", MisalignedError, "multiple of 16"),
+        ("[%rd0]", "[%rd0+8]", MisalignedError, "16 bytes"),
+        ("[%rd0]", "[%rd0+1808]", OutOfBoundsError, "global"),
+    ]
+    for old, new, error, message in cases:
+        with pytest.raises(error, match=message):
+            ran(INIT + prefetch.replace(old, new))
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_end_comes_after_the_copies(policy: str) -> None:
     """Also where they have landed by chance."""
@@ -204,7 +221,7 @@ def test_a_store_is_in_memory_behind_the_wait_for_its_write_only(
 @pytest.mark.parametrize(
     "text",
     [
-        "cp.async.bulk.prefetch.L2.global [%rd0], 16;",
+        "cp.async.bulk.prefetch.L2.global.L2::cache_hint [%rd0], 16, %rd1;",
         "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
         "[%r2], [%r1], 16, [%r1];",
         f"{TO_SHARED}.multicast::cluster [%r2], [%rd0], 16, [%r1], %h0;",

@@ -215,7 +215,7 @@ def test_one_byte_written_does_not_make_a_word() -> None:
         "add.sat.s32 %r0, %r0, %r1;",
         "add.rz.f32 %f0, %f0, %f1;",
         "ld.global.v8.b32 {%r0, %r1}, [%rd0];",
-        "cp.async.bulk.prefetch.L2.global [%rd0], 16;",
+        "cp.async.bulk.prefetch.L2.global.L2::cache_hint [%rd0], 16, %rd1;",
         "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0,%f1,%f2,%f3}, {%r0,%r1}, {%r2}, "
         "{%f0,%f1,%f2,%f3};",
         "mov.u32 %r0, %clock;",

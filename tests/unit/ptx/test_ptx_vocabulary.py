@@ -70,6 +70,7 @@ VOCABULARY: list[Instruction] = [
     mbarrier.mbarrier_wait(),
     bulk.bulk_copy(),
     bulk.bulk_copy_hint(),
+    bulk.bulk_prefetch(),
     bulk.evict_first_policy(),
     bulk.bulk_store(),
     bulk.bulk_commit(),
