@@ -95,8 +95,8 @@ TMA_MUTANTS: list[Mutant] = [
     mutant(
         "nobody waits until the mbarriers are there",
         RING,
-        r"  __syncthreads\(\);\n  // ---- this CTA's share",
-        "  // ---- this CTA's share",
+        r"  __syncthreads\(\);\n\n  // ---- the producer",
+        "  // ---- the producer",
         RACE,
         FAULT,
     ),
