@@ -25,9 +25,14 @@ SMS = 132
 """Of H100 SXM, H200 and GH200: persistent grids are made for it. Elsewhere such a grid runs in two
 waves, and the configs with a CTA for each tile remain."""
 
-NARROW_COST, SMALL_COST, SPLIT_COST = 1.25, 1.08, 1.1
-"""What 64 features a CTA cost (activations are read more often), a tile under 128 x 256, and a split of
-K (H200, 2026-11-29)."""
+NARROW_COST, NARROW_WALK_COST, SMALL_COST = 1.12, 1.25, 1.08
+"""What 64 features a CTA cost (activations are read more often), the same in a grid that walks tiles, and
+a tile under 128 x 256 (H200, 2026-11-29 and 30)."""
+
+SPLIT_COST, EXCHANGE_INPUTS = 1.1, 900
+"""What a split of K costs: a share, and at least as much as so many inputs, for CTAs exchange sums whatever
+K is. At K = 4,096 two CTAs of 128 features took 5 to 9 % more time than one of 64, at 8,192 as much (H200,
+2026-11-30)."""
 
 SHARED_FILL = 0.85
 """Fill of the last round above which sharing its tiles cannot pay: meeting costs 3-8 us (H200)."""
@@ -215,21 +220,28 @@ def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTma
     def work(choice: tuple[int, tuple[int, int], int]) -> float:
         block_m, (block_n, _), split_k = choice
         waves = -(-ctas(block_m, block_n, split_k) // num_sms)
-        narrow = NARROW_COST if block_n == 64 else 1.0
+        narrow = 1.0
+        if block_n == 64:
+            narrow = NARROW_COST if waves == 1 else NARROW_WALK_COST
         small = SMALL_COST if block_m * block_n < 128 * 256 else 1.0
-        split = SPLIT_COST if split_k > 1 else 1.0
+        split = 1.0
+        if split_k > 1:
+            split = max(SPLIT_COST, 1 + EXCHANGE_INPUTS / problem.k)
         return waves * block_m * block_n / split_k * narrow * small * split
 
     for block_m, (block_n, warpgroups), split_k in sorted(choices, key=work):
         persistent = split_k == 1 and ctas(block_m, block_n, 1) > num_sms
+        # One warpgroup alone cannot hide its own waits: two take turns.
+        turns = (block_m, block_n, split_k) == (128, 64, 1) and m <= TURN_MAX_M and not persistent
         many_rows = m > 4 * block_m
-        for num_stages in (5, 4, 3, 2):
+        for num_stages in (6, 4) if turns else (5, 4, 3, 2):
             yield WgmmaTmaConfig(
                 block_m=block_m,
                 block_n=block_n,
                 warpgroups=warpgroups,
+                warpgroups_k=2 if turns else 1,
                 num_stages=num_stages,
-                chunk=4 if block_m <= 64 else 2,
+                chunk=4 if block_m <= 64 or block_n == 64 else 2,
                 split_k=split_k,
                 multicast=1,
                 min_ctas=1,

@@ -279,6 +279,26 @@ def test_there_is_a_default_for_odd_and_tiny_layers() -> None:
                     assert violations(problem, config, SM90A) == []
 
 
+@pytest.mark.parametrize(
+    ("layer", "m", "expected"),
+    [
+        ((6144, 4096), 128, (128, 64, 1, 2)),
+        ((4096, 4096), 256, (128, 64, 1, 1)),
+        ((8192, 8192), 128, (128, 128, 2, 1)),
+        ((4096, 14336), 256, (128, 128, 2, 1)),
+        ((4096, 14336), 128, (128, 64, 2, 1)),
+    ],
+)
+def test_defaults_split_k_only_where_it_is_long_enough_for_an_exchange(
+    layer: tuple[int, int], m: int, expected: tuple[int, ...]
+) -> None:
+    """Else narrow tiles, and up to 128 tokens two warpgroups in turns, to hide each other's waits."""
+    config = WGMMA_TMA.default_config(Problem(*layer), SM90A, m, 132)
+    assert isinstance(config, WgmmaTmaConfig)
+    found = (config.block_m, config.block_n, config.split_k, config.warpgroups_k)
+    assert found == expected
+
+
 def test_golden_text() -> None:
     """Refresh with PTXTUNE_UPDATE_GOLDEN=1 (see test_mma_emit), and review the diff."""
     path = Path(__file__).parents[2] / "golden" / "wgmma_tma_fp16_int_sm90a.cu"

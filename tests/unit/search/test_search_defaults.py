@@ -78,10 +78,23 @@ def test_defaults_of_small_batches_are_near_the_best(m: int, protocol: Protocol)
     assert max(found) < 1.08
 
 
-@pytest.mark.parametrize("m", [128, 256, 512, 1024, 2048, 4096, 8192])
-def test_defaults_of_large_batches_are_near_the_best(m: int) -> None:
+@pytest.mark.parametrize(
+    ("m", "cells", "in_the_mean", "at_most"),
+    [
+        (128, 8, 1.01, 1.02),
+        (256, 8, 1.01, 1.02),
+        (512, 6, 1.015, 1.05),
+        (1024, 5, 1.01, 1.02),
+        (2048, 6, 1.015, 1.03),
+        (4096, 7, 1.01, 1.02),
+        (8192, 8, 1.01, 1.02),
+    ],
+)
+def test_defaults_of_large_batches_are_near_the_best(
+    m: int, cells: int, in_the_mean: float, at_most: float
+) -> None:
     """Where they were measured: screening took some for impossible (kernel log, 57)."""
     found = list(ratios("recorded-h200-m32-up.jsonl.gz", m, Protocol.PLAIN))
-    assert len(found) >= 5
-    assert mean(found) < 1.02
-    assert max(found) < 1.09
+    assert len(found) >= cells
+    assert mean(found) < in_the_mean
+    assert max(found) < at_most
