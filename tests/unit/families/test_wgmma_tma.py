@@ -292,7 +292,7 @@ def test_there_is_a_default_for_odd_and_tiny_layers() -> None:
 def test_defaults_split_k_only_where_it_is_long_enough_for_an_exchange(
     layer: tuple[int, int], m: int, expected: tuple[int, ...]
 ) -> None:
-    """Else narrow tiles, and up to 128 tokens two warpgroups in turns, to hide each other's waits."""
+    """Else narrow tiles; up to 128 tokens two warpgroups in turns hide each other's waits."""
     config = WGMMA_TMA.default_config(Problem(*layer), SM90A, m, 132)
     assert isinstance(config, WgmmaTmaConfig)
     found = (config.block_m, config.block_n, config.split_k, config.warpgroups_k)
