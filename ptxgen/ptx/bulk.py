@@ -6,7 +6,6 @@ from __future__ import annotations
 from ptxgen.ptx.instruction import Instruction, effect
 
 _SECTION = "Data Movement and Conversion Instructions: "
-_SM90 = (9, 0)
 _COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 
 

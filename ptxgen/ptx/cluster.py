@@ -28,13 +28,10 @@ def release_shared() -> Instruction:
 
     cluster_arrive passes on all writes, and first waits for those to global memory: dearer.
     """
-    return Instruction(
+    return effect(
         "void release_shared()",
         "fence.release.sync_restrict::shared::cta.cluster;",
         "Parallel Synchronization and Communication Instructions: membar, fence",
-        min_capability=_SM90,
-        volatile=True,
-        memory=True,
     )
 
 
@@ -75,13 +72,10 @@ def ld_cluster_v4() -> Instruction:
 
 def st_async_v4() -> Instruction:
     """Four FP32 values to a 16-byte aligned cluster address, counted on an mbarrier of that CTA."""
-    return Instruction(
+    return effect(
         "void st_async_v4(u32 dst, float a, float b, float c, float d, u32 barrier)",
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
         "[%0], {%1, %2, %3, %4}, [%5];",
         "Data Movement and Conversion Instructions: st.async",
         inputs=('"r"(dst)', '"f"(a)', '"f"(b)', '"f"(c)', '"f"(d)', '"r"(barrier)'),
-        min_capability=_SM90,
-        volatile=True,
-        memory=True,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxgen.ptx.instruction import Instruction
+from ptxgen.ptx.instruction import Instruction, effect
 
 _LD = "Data Movement and Conversion Instructions: ld"
 _ST = "Data Movement and Conversion Instructions: st"
@@ -10,37 +10,34 @@ _ST = "Data Movement and Conversion Instructions: st"
 
 def st_global_v2() -> Instruction:
     """Two words to an 8-byte aligned address."""
-    return Instruction(
+    return effect(
         "void st_global_v2(void* dst, u32 a, u32 b)",
         "st.global.v2.b32 [%0], {%1, %2};",
         _ST,
         inputs=('"l"(dst)', '"r"(a)', '"r"(b)'),
-        volatile=True,
-        memory=True,
+        min_capability=(8, 0),
     )
 
 
 def st_global_v4() -> Instruction:
     """Four words to a 16-byte aligned address."""
-    return Instruction(
+    return effect(
         "void st_global_v4(void* dst, u32 a, u32 b, u32 c, u32 d)",
         "st.global.v4.b32 [%0], {%1, %2, %3, %4};",
         _ST,
         inputs=('"l"(dst)', '"r"(a)', '"r"(b)', '"r"(c)', '"r"(d)'),
-        volatile=True,
-        memory=True,
+        min_capability=(8, 0),
     )
 
 
 def st_global_u32() -> Instruction:
     """One word to a 4-byte aligned address."""
-    return Instruction(
+    return effect(
         "void st_global_u32(void* dst, u32 a)",
         "st.global.b32 [%0], %1;",
         _ST,
         inputs=('"l"(dst)', '"r"(a)'),
-        volatile=True,
-        memory=True,
+        min_capability=(8, 0),
     )
 
 
@@ -107,13 +104,12 @@ def ld_global_nc_u8() -> Instruction:
 
 def st_partial() -> Instruction:
     """Four FP32 partial sums, kept in L2 for another CTA."""
-    return Instruction(
+    return effect(
         "void st_partial(float* dst, float4 v)",
         "st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};",
         _ST,
         inputs=('"l"(dst)', '"f"(v.x)', '"f"(v.y)', '"f"(v.z)', '"f"(v.w)'),
-        volatile=True,
-        memory=True,
+        min_capability=(8, 0),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ptxgen.ptx.instruction import Instruction, effect
 
 _SECTION = "Parallel Synchronization and Communication Instructions: "
-_SM90 = (9, 0)
 
 
 def _effect(signature: str, ptx: str, section: str, inputs: tuple[str, ...] = ()) -> Instruction:

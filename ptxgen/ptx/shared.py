@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxgen.ptx.instruction import Instruction
+from ptxgen.ptx.instruction import Instruction, effect
 
 _LD = "Data Movement and Conversion Instructions: ld"
 
@@ -63,13 +63,12 @@ def ld_shared_float4() -> Instruction:
 
 def st_shared_float4() -> Instruction:
     """Four FP32 values to a 16-byte aligned address."""
-    return Instruction(
+    return effect(
         "void st_shared_float4(u32 dst, float4 v)",
         "st.shared.v4.f32 [%0], {%1, %2, %3, %4};",
         "Data Movement and Conversion Instructions: st",
         inputs=('"r"(dst)', '"f"(v.x)', '"f"(v.y)', '"f"(v.z)', '"f"(v.w)'),
-        volatile=True,
-        memory=True,
+        min_capability=(8, 0),
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ptxgen.ptx.instruction import Instruction
+from ptxgen.ptx.instruction import Instruction, effect
 
 _SECTION = "Data Movement and Conversion Instructions: "
-_SM90 = (9, 0)
 
 TENSOR_MAP_TYPE = "struct alignas(64) TensorMap { u64 opaque[16]; };"
 """C++ type of a tensor map; a kernel takes it as `const __grid_constant__ TensorMap x_map`."""
@@ -18,15 +17,12 @@ def tensor_copy_2d() -> Instruction:
     map_address: generic address of the map, reinterpret_cast<u64>(&x_map).
     All bytes of the box are counted on the mbarrier, those outside the tensor included.
     """
-    return Instruction(
+    return effect(
         "void tensor_copy_2d(u32 dst, u64 map_address, int c0, int c1, u32 barrier)",
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
         "[%0], [%1, {%2, %3}], [%4];",
         _SECTION + "cp.async.bulk.tensor",
         inputs=('"r"(dst)', '"l"(map_address)', '"r"(c0)', '"r"(c1)', '"r"(barrier)'),
-        min_capability=_SM90,
-        volatile=True,
-        memory=True,
     )
 
 
@@ -36,7 +32,7 @@ def tensor_copy_2d_multicast() -> Instruction:
     The box goes to the same offset of each CTA's shared memory as dst has in this one's, and its
     bytes are counted on the mbarrier at the same offset there.
     """
-    return Instruction(
+    return effect(
         "void tensor_copy_2d_multicast("
         "u32 dst, u64 map_address, int c0, int c1, u32 barrier, u32 ctas)",
         "{ .reg .b16 mask; cvt.u16.u32 mask, %5; "
@@ -51,20 +47,14 @@ def tensor_copy_2d_multicast() -> Instruction:
             '"r"(barrier)',
             '"r"(ctas)',
         ),
-        min_capability=_SM90,
-        volatile=True,
-        memory=True,
     )
 
 
 def prefetch_tensor_map() -> Instruction:
     """Brings a tensor map into the cache of the copy engine before its first use."""
-    return Instruction(
+    return effect(
         "void prefetch_tensor_map(u64 map_address)",
         "prefetch.tensormap [%0];",
         _SECTION + "prefetch, prefetchu",
         inputs=('"l"(map_address)',),
-        min_capability=_SM90,
-        volatile=True,
-        memory=True,
     )
