@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, {config.min_ctas}){cluster
 
 {schedule.share(shape)}{shared_tiles.setup(shape)}
   // ---- the producer's first weights, and mbarriers --------------------------------------------------
-{producer.first_weights(shape)}  if (tid == 0) {{
+{producer.block(shape)}{producer.first_weights(shape)}  if (tid == 0) {{
     for (int slot = 0; slot < STAGES; ++slot) {{
       mbarrier_init(full + slot * 8, 1);
       mbarrier_init(empty + slot * 8, {readers}{" * MULTICAST" if config.multicast > 1 else ""});

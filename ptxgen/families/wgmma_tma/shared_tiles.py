@@ -40,6 +40,7 @@ COUNTED_AFTER = 4
 """Stages between the use of a slot for sums and the end of their copy: some 4,000 cycles."""
 
 NEXT_SLOT = "if (++slot == STAGES) slot = 0, parity ^= 1;"
+"""Of the ring, and the parity of its phase."""
 
 
 def instructions(shape: TmaShape) -> list[Instruction]:
