@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ptxgen.errors import ArchError
+from ptxgen.suggestion import did_you_mean
 
 KIB = 1024
 RESERVED_SMEM_BYTES = 1 * KIB
@@ -118,12 +119,15 @@ def arch_named(name: str) -> ArchSpec:
 
 def gpu_named(name: str) -> GpuSpec:
     """The GPU of a short or driver name. Raises ArchError that lists the known ones."""
+    if not isinstance(name, str):
+        raise ArchError(f"GPU {name!r} is no name; choose one of {', '.join(GPUS)}.")
     wanted = name.lower().replace(" ", "").replace("_", "-")
     for gpu in GPUS.values():
         if wanted in (gpu.name, gpu.device_name.lower().replace(" ", "")):
             return gpu
     raise ArchError(
-        f"GPU {name!r} is not known; choose one of {', '.join(GPUS)}, or run on the GPU itself."
+        f"GPU {name!r} is not known; {did_you_mean(name, GPUS)}Choose one of {', '.join(GPUS)}, or "
+        f"run on the GPU itself."
     )
 
 

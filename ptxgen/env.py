@@ -8,6 +8,9 @@ from pathlib import Path
 
 import platformdirs
 
+from ptxgen.arguments import path
+from ptxgen.errors import CacheError
+
 APP_NAME = "ptxtune"
 
 
@@ -39,9 +42,26 @@ ENV_VARS: tuple[EnvVar, ...] = (CACHE_DIR, DB, PIN, COMMIT, TEST_POSTGRES)
 
 
 def cache_dir() -> Path:
-    """Folder of the compile cache: PTXTUNE_CACHE_DIR, else the user's cache folder."""
+    """Folder of the compile cache: PTXTUNE_CACHE_DIR, else the user's cache folder.
+
+    Raises:
+        CacheError: the variable holds no usable path.
+    """
     value = CACHE_DIR.get()
-    return Path(value).expanduser() if value else Path(platformdirs.user_cache_dir(APP_NAME))
+    if value:
+        return path(value, CACHE_DIR.name, error=CacheError)
+    return Path(platformdirs.user_cache_dir(APP_NAME))
+
+
+def cache_folder(given: object) -> Path:
+    """The compile cache that an argument (--cache-dir) names; the user's where it is None or "".
+
+    Raises:
+        CacheError: it is no usable path.
+    """
+    if given is None or given == "":
+        return cache_dir()
+    return path(given, "cache folder", error=CacheError)
 
 
 def data_dir() -> Path:

@@ -9,6 +9,10 @@ class PtxtuneError(Exception):
     exit_code = 2
 
 
+class ArgumentError(PtxtuneError):
+    """An argument of the wrong type, or none of its choices."""
+
+
 class ProblemError(PtxtuneError):
     """A problem, M or group size that no kernel can serve."""
 

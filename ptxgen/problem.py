@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+from ptxgen.arguments import as_int, flag
 from ptxgen.errors import ProblemError
 
 Dtype = Literal["fp16", "bf16"]
@@ -32,6 +33,11 @@ class Problem:
         dtype: of activations, scales, bias and output; accumulation is FP32.
         zero: "sym" (every zero point is 8) or "int" (an integer 0..15 per group).
         bias: whether a bias of n values is added.
+
+    Integers and bools may be numpy's; they are kept as Python's.
+
+    Raises:
+        ProblemError: a value of another type, or one that no kernel serves.
     """
 
     n: int
@@ -43,7 +49,15 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name, value, multiple in (("n", self.n, N_MULTIPLE), ("k", self.k, K_MULTIPLE)):
-            _check_dimension(name, value, multiple)
+            self._keep(name, _dimension(name, value, multiple))
+        group = as_int(self.group_size)
+        if group is None:
+            raise ProblemError(
+                f"group size {self.group_size!r} is not an integer; choose 32, 64, 128, or "
+                f"{self.k} (whole K)."
+            )
+        self._keep("group_size", group)
+        self._keep("bias", flag(self.bias, "bias", error=ProblemError))
         if self.dtype not in get_args(Dtype):
             raise ProblemError(f"dtype {self.dtype!r} is not supported; choose fp16 or bf16.")
         if self.zero not in get_args(Zero):
@@ -61,6 +75,9 @@ class Problem:
                 f"({self.k / self.group_size:g} groups). If K is one rank's share of a layer, "
                 f"use another tensor-parallel size, or a smaller group."
             )
+
+    def _keep(self, name: str, value: int | bool) -> None:
+        object.__setattr__(self, name, value)  # frozen: only here, before anybody has it
 
     @property
     def whole_k(self) -> bool:
@@ -98,10 +115,11 @@ class Problem:
 
 
 def check_m(m: int) -> int:
-    """Returns m, or raises ProblemError where it is no batch size (0 is one: an empty result)."""
-    if isinstance(m, bool) or not isinstance(m, int) or not 0 <= m <= MAX_M:
+    """m as an int; raises ProblemError where it is no batch size (0 is one: an empty result)."""
+    found = as_int(m)
+    if found is None or not 0 <= found <= MAX_M:
         raise ProblemError(f"M = {m!r} is not a batch size; it must be an integer 0..{MAX_M}.")
-    return m
+    return found
 
 
 def bucket_of(m: int, buckets: tuple[int, ...] = M_BUCKETS) -> int:
@@ -109,14 +127,16 @@ def bucket_of(m: int, buckets: tuple[int, ...] = M_BUCKETS) -> int:
     return next((bucket for bucket in sorted(buckets) if bucket >= m), max(buckets))
 
 
-def _check_dimension(name: str, value: int, multiple: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_DIMENSION:
+def _dimension(name: str, value: object, multiple: int) -> int:
+    found = as_int(value)
+    if found is None or not 0 < found <= MAX_DIMENSION:
         raise ProblemError(
             f"{name} = {value!r} is no layer dimension; it must be an integer 1..{MAX_DIMENSION}."
         )
-    if value % multiple:
-        up = -(-value // multiple) * multiple
+    if found % multiple:
+        up = -(-found // multiple) * multiple
         raise ProblemError(
-            f"{name} = {value} cannot be packed: it must be a multiple of {multiple}. "
+            f"{name} = {found} cannot be packed: it must be a multiple of {multiple}. "
             f"Pad the weight to {up}, or choose another tensor-parallel size."
         )
+    return found

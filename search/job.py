@@ -18,6 +18,7 @@ from search.budget import PRESETS, Budget
 from search.compile_pool import HANDLER, TIMEOUT_S
 from search.events import Task, TaskEnded
 from search.ledger import LedgerEntry
+from search.samplers import check_sampler
 from search.worker import Limits
 
 EVALUATOR = "search.gpu_evaluator:create"
@@ -76,6 +77,8 @@ class TuneJob:
             raise ProblemError(
                 "there is nothing to tune: give at least one problem, one M and one protocol."
             )
+        if self.sampler is not None:
+            check_sampler(self.sampler)
         for m in self.buckets:
             if check_m(m) == 0:
                 raise ProblemError("M = 0 needs no kernel and cannot be tuned; give M >= 1.")

@@ -49,6 +49,11 @@ def choose_sampler(name: str | None, space: Space) -> SamplerName:
     """
     if name is None:
         return "exhaustive" if len(space) <= EXHAUSTIVE_UP_TO else "tpe"
+    return check_sampler(name)
+
+
+def check_sampler(name: str) -> SamplerName:
+    """The name as a sampler's. Raises ConfigError where it is none."""
     if name in get_args(SamplerName):
         return cast(SamplerName, name)
     known_names = ", ".join(get_args(SamplerName))

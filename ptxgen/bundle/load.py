@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ptxgen.arguments import path as as_path
 from ptxgen.bundle import selftest
 from ptxgen.bundle.backend import Backend, CudaBackend
 from ptxgen.bundle.manifest import Bucket, Manifest
@@ -123,7 +124,7 @@ def load(
     Raises:
         BundleError: damaged, tampered with, for another GPU, or the self-test failed; says which.
     """
-    folder = Path(path).expanduser()
+    folder = as_path(path, "bundle", error=BundleError)
     manifest = verify(folder)
     used = CudaBackend(device) if backend is None else backend
     facts = used.facts()

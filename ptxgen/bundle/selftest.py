@@ -8,6 +8,7 @@ expected output only by the rounding of y, and one wrong weight shows.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ptxgen.bundle.manifest import SelfTestInfo
+from ptxgen.errors import BundleError
 from ptxgen.problem import SYMMETRIC_ZERO, Problem
 from ptxgen.source import LaunchPlan
 from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight
@@ -33,6 +35,8 @@ REL_TOLERANCE = {"fp16": 2.0**-10, "bf16": 2.0**-7}
 ABS_TOLERANCE = 2.0**-13
 
 CHUNK_ELEMENTS = 1 << 23
+BYTES_PER_WEIGHT = 2
+"""Held at once while the codes are made: a hash's index, the hash, and the code itself."""
 NIBBLES = 8
 
 
@@ -104,6 +108,30 @@ def batch_for(plan: LaunchPlan, m_max: int, below: int) -> int:
         below: m_max of the bucket before it, 0 where there is none.
     """
     return min(m_max, below + 2 * plan.block_m - 1)
+
+
+def check_size(problem: Problem, memory_bytes: int | None = None) -> None:
+    """Whether this machine can hold a problem's self-test, which is as large as its weight.
+
+    Args:
+        problem: the problem.
+        memory_bytes: what the machine has; looked up where it is None.
+
+    Raises:
+        BundleError: it cannot.
+    """
+    have = _memory_bytes() if memory_bytes is None else memory_bytes
+    need = problem.n * problem.k * BYTES_PER_WEIGHT
+    if need > have:
+        raise BundleError(
+            f"the self-test of a bundle for {problem.key()} takes {need >> 30} GiB of memory to "
+            f"make, and this machine has {have >> 30}; export one tensor-parallel rank's share of "
+            f"the layer."
+        )
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def info(problem: Problem) -> SelfTestInfo:

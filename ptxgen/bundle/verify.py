@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path, PurePosixPath
 
 from ptxgen.arch import arch_named
+from ptxgen.arguments import path as as_path
 from ptxgen.bundle.c_header import runs_on_exactly
 from ptxgen.bundle.manifest import MANIFEST_NAME, Manifest
 from ptxgen.errors import ArchError, BundleError
@@ -19,7 +20,7 @@ def verify(path: Path | str) -> Manifest:
     Raises:
         BundleError: no bundle, another schema, or a file is missing or changed; says which.
     """
-    folder = Path(path).expanduser()
+    folder = as_path(path, "bundle", error=BundleError)
     manifest = _read_manifest(folder)
     for name in sorted(manifest.files):
         _check_file(folder, name, manifest.files[name])

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ptxgen.arch import arch_named
+from ptxgen.arguments import path
 from ptxgen.bundle import c_header, readme, selftest, unpacking
 from ptxgen.bundle.manifest import (
     MANIFEST_NAME,
@@ -97,8 +98,9 @@ def write_bundle(out_dir: Path | str, spec: BundleSpec, force: bool = False) -> 
     Raises:
         BundleError: out_dir exists, the spec is inconsistent, or the disk refused.
     """
-    target = Path(out_dir).expanduser().absolute()
+    target = path(out_dir, "bundle folder", error=BundleError).absolute()
     _check_spec(spec)
+    selftest.check_size(spec.problem)
     staging: Path | None = None
     try:
         _check_target(target, force)

@@ -15,7 +15,12 @@ from ptxgen.weights.layout import (
     PackedLayout,
     packed_layout,
 )
-from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight, check_quantized
+from ptxgen.weights.quantize import (
+    TORCH_DTYPES,
+    QuantizedWeight,
+    check_problem,
+    check_quantized,
+)
 
 ROW_BLOCKS = BLOCK_ROWS // ROW_BLOCK
 
@@ -96,8 +101,8 @@ def unpack(packed: Tensor, problem: Problem) -> QuantizedWeight:
     Raises:
         TensorError: another dtype, size or stride.
     """
-    layout = packed_layout(problem)
     check_packed(packed, problem)
+    layout = packed_layout(problem)
     # [strip, k block, row block, k64, g, t, step, c, b] -> [strip, row block, g, k block, ...]
     pairs = _weight_words(packed, layout).permute(0, 2, 4, 1, 3, 6, 8, 5, 7)
     q = torch.stack((pairs & 15, pairs >> 4), dim=2)
@@ -119,6 +124,12 @@ def unpack(packed: Tensor, problem: Problem) -> QuantizedWeight:
 
 def check_packed(packed: Tensor, problem: Problem) -> None:
     """Raises TensorError where a tensor cannot be the packed weight of the problem."""
+    check_problem(problem)
+    if not isinstance(packed, Tensor):
+        raise TensorError(
+            f"the packed weight is {type(packed).__name__}, not a torch tensor; make one by "
+            f"ptxtune.pack."
+        )
     total = packed_layout(problem).total_bytes
     if packed.dtype != torch.uint8 or tuple(packed.shape) != (total,) or not packed.is_contiguous():
         raise TensorError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ptxgen.errors import TensorError
+from ptxgen.errors import ProblemError, TensorError
 from ptxgen.problem import SYMMETRIC_ZERO, Problem
 
 MAX_NIBBLE = 15
@@ -101,6 +101,12 @@ def dequantize_rows(
 
 def check_quantized(weight: QuantizedWeight, problem: Problem) -> None:
     """Raises TensorError where a quantized weight does not fit its problem or is not finite."""
+    check_problem(problem)
+    if not isinstance(weight, QuantizedWeight):
+        raise TensorError(
+            f"the weight is {type(weight).__name__}, not a QuantizedWeight; make one by "
+            f"ptxtune.quantize, or of q, scales and zeros by ptxtune.QuantizedWeight."
+        )
     groups = (problem.n, problem.num_groups)
     _check_tensor("q", weight.q, (problem.n, problem.k), torch.uint8, problem)
     _check_tensor("scales", weight.scales, groups, TORCH_DTYPES[problem.dtype], problem)
@@ -153,7 +159,21 @@ def _nearest(chunk: Tensor, step: Tensor, zero: Tensor) -> Tensor:
     return steps.add_(zero.unsqueeze(-1)).clamp_(0, MAX_NIBBLE).to(torch.uint8)
 
 
+def check_problem(problem: Problem) -> None:
+    """Raises ProblemError where the argument is no Problem."""
+    if not isinstance(problem, Problem):
+        raise ProblemError(
+            f"the problem is {type(problem).__name__}; make one by ptxtune.problem(n, k)."
+        )
+
+
 def _check_weight(weight: Tensor, problem: Problem) -> None:
+    check_problem(problem)
+    if not isinstance(weight, Tensor):
+        raise TensorError(
+            f"the weight is {type(weight).__name__}, not a torch tensor; make one by "
+            f"torch.as_tensor."
+        )
     if tuple(weight.shape) != (problem.n, problem.k):
         raise TensorError(
             f"the weight has shape {tuple(weight.shape)}; {problem.key()} needs "
@@ -169,6 +189,11 @@ def _check_weight(weight: Tensor, problem: Problem) -> None:
 def _check_tensor(
     name: str, value: Tensor, shape: tuple[int, ...], dtype: torch.dtype, problem: Problem
 ) -> None:
+    if not isinstance(value, Tensor):
+        raise TensorError(
+            f"{name} is {type(value).__name__}, not a torch tensor; {problem.key()} needs {dtype} "
+            f"{shape}."
+        )
     if tuple(value.shape) != shape or value.dtype != dtype:
         raise TensorError(
             f"{name} is {value.dtype} {tuple(value.shape)}; {problem.key()} needs {dtype} {shape}. "
