@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any, get_args
 
 from db.records import Answer, Protocol
-from ptxgen.problem import Dtype, Problem, Zero
+from ptxgen.arguments import choice, choices_of, flag, integer, integers, path, real, text_of
+from ptxgen.errors import ArgumentError, ProblemError
+from ptxgen.problem import Dtype, Problem, Zero, check_m
 from ptxtune.answers import best_answers
 from ptxtune.exporting import export_bundle
 from ptxtune.models import WHOLE_K
 from ptxtune.neighbours import check_neighbours
-from ptxtune.selection import select_problems
+from ptxtune.selection import BOTH, PROTOCOLS, select_problems
 from ptxtune.target import resolve_target
 from ptxtune.tuning import make_job, run_job
 from search.budget import budget_named
 from search.events import Note, OnEvent
 from search.job import TuneSummary
+from search.samplers import SamplerName
 from search.tune import ignore
 
 
@@ -30,8 +34,15 @@ def problem(
     zero: Zero = "sym",
     bias: bool = False,
 ) -> Problem:
-    """A layer as a problem; group -1 is one group over the whole of K. Raises ProblemError."""
-    return Problem(n, k, k if group == WHOLE_K else group, dtype, zero, bias)
+    """A layer as a problem; group -1 is one group over the whole of K.
+
+    Integers may be numpy's; floats, and bools as integers, are refused.
+
+    Raises:
+        ProblemError: a value of another type, or one that no kernel serves.
+    """
+    size = integer(group, "group", error=ProblemError)
+    return Problem(n, k, k if size == WHOLE_K else size, dtype, zero, bias)
 
 
 def best(
@@ -45,7 +56,7 @@ def best(
     bias: bool = False,
     protocol: str = "plain",
     gpu: str | None = None,
-    db: str | None = None,
+    db: str | PathLike[str] | None = None,
     allow_predicted: bool = True,
     batch_invariant: bool = False,
 ) -> Answer:
@@ -75,12 +86,12 @@ def best(
     wanted = problem(n, k, group=group, dtype=dtype, zero=zero, bias=bias)
     (answer,) = best_answers(
         [wanted],
-        [m],
-        target=resolve_target(gpu),
-        protocol=Protocol(protocol),
-        db=db,
-        allow_predicted=allow_predicted,
-        batch_invariant=batch_invariant,
+        [check_m(m)],
+        target=resolve_target(_name(gpu, "gpu")),
+        protocol=_protocol(protocol),
+        db=_database(db),
+        allow_predicted=flag(allow_predicted, "allow_predicted"),
+        batch_invariant=flag(batch_invariant, "batch_invariant"),
     )
     return answer
 
@@ -89,14 +100,14 @@ def tune(
     *,
     n: int | None = None,
     k: int | None = None,
-    model: str | None = None,
+    model: str | PathLike[str] | None = None,
     tp: int = 1,
-    m: Sequence[int] = (1, 8, 16),
-    group: int = 128,
-    dtype: str = "fp16",
-    zero: Zero = "sym",
+    m: int | Sequence[int] = (1, 8, 16),
+    group: int | None = None,
+    dtype: str | None = None,
+    zero: Zero | None = None,
     bias: bool | None = None,
-    protocols: Sequence[str] = ("plain",),
+    protocols: str | Sequence[str] = ("plain",),
     budget: str = "quick",
     trials: int | None = None,
     seconds: float | None = None,
@@ -106,37 +117,47 @@ def tune(
     batch_invariant: bool = False,
     gpu: str | None = None,
     device: str | int | None = None,
-    db: str | None = None,
-    cache_dir: str | None = None,
+    db: str | PathLike[str] | None = None,
+    cache_dir: str | PathLike[str] | None = None,
     on_event: OnEvent = ignore,
 ) -> TuneSummary:
     """Tunes one layer (n, k) or a model's layers; predicts where the GPU is not here.
 
-    The arguments are the options of `ptxtune tune`; on_event is told about the progress.
+    The arguments are the options of `ptxtune tune`; group, dtype and zero are what the model's
+    config.json says where they are None, else 128, fp16 and sym. on_event is told about the
+    progress.
 
     Raises:
         PtxtuneError: a bad argument, an unusable database or GPU, or nothing was measured.
     """
+    if not callable(on_event):
+        raise ArgumentError(f"on_event = {on_event!r} must be a function of one event.")
+    cautious = flag(strict, "strict")
     selection = select_problems(
         n=n, k=k, model=model, tp=tp, group=group, dtype=dtype, zero=zero, bias=bias
     )
-    target = resolve_target(gpu, device=None if device is None else str(device))
-    warning = check_neighbours(target, strict)
+    target = resolve_target(_name(gpu, "gpu"), device=_device(device))
+    warning = check_neighbours(target, cautious)
     if warning:
         on_event(Note(warning))
     job = make_job(
         selection.problems,
-        tuple(m),
+        integers(m, "m"),
         target=target,
-        protocols=[Protocol(word) for word in protocols],
-        budget=budget_named(budget, trials, seconds, predicted=target.detected is None),
-        sampler=sampler,
-        seed=seed,
-        strict=strict,
-        batch_invariant=batch_invariant,
-        cache_dir=cache_dir,
+        protocols=[Protocol(word) for word in _protocols(protocols)],
+        budget=budget_named(
+            text_of(budget, "budget"),
+            None if trials is None else integer(trials, "trials"),
+            None if seconds is None else real(seconds, "seconds"),
+            predicted=target.detected is None,
+        ),
+        sampler=None if sampler is None else choice(sampler, "sampler", get_args(SamplerName)),
+        seed=integer(seed, "seed", least=0),
+        strict=cautious,
+        batch_invariant=flag(batch_invariant, "batch_invariant"),
+        cache_dir=_folder(cache_dir),
     )
-    return run_job(job, target, db=db, on_event=on_event)
+    return run_job(job, target, db=_database(db), on_event=on_event)
 
 
 def export(
@@ -144,15 +165,15 @@ def export(
     *,
     n: int,
     k: int,
-    m: Sequence[int] = (1,),
+    m: int | Sequence[int] = (1,),
     group: int = 128,
     dtype: Dtype = "fp16",
     zero: Zero = "sym",
     bias: bool = False,
     protocol: str = "plain",
     gpu: str | None = None,
-    db: str | None = None,
-    cache_dir: str | None = None,
+    db: str | PathLike[str] | None = None,
+    cache_dir: str | PathLike[str] | None = None,
     allow_predicted: bool = True,
     batch_invariant: bool = False,
     force: bool = False,
@@ -163,15 +184,41 @@ def export(
         PtxtuneError: a bad argument, an unusable database, or a folder that is in the way.
     """
     folder, _ = export_bundle(
-        Path(out),
+        path(out, "out"),
         problem(n, k, group=group, dtype=dtype, zero=zero, bias=bias),
-        tuple(m),
-        target=resolve_target(gpu),
-        protocol=Protocol(protocol),
-        db=db,
-        cache_dir=cache_dir,
-        allow_predicted=allow_predicted,
-        batch_invariant=batch_invariant,
-        force=force,
+        integers(m, "m"),
+        target=resolve_target(_name(gpu, "gpu")),
+        protocol=_protocol(protocol),
+        db=_database(db),
+        cache_dir=_folder(cache_dir),
+        allow_predicted=flag(allow_predicted, "allow_predicted"),
+        batch_invariant=flag(batch_invariant, "batch_invariant"),
+        force=flag(force, "force"),
     )
     return folder
+
+
+def _protocol(word: Any) -> Protocol:
+    return Protocol(choice(word, "protocol", PROTOCOLS))
+
+
+def _protocols(words: Any) -> tuple[str, ...]:
+    return PROTOCOLS if words == BOTH else choices_of(words, "protocols", PROTOCOLS)
+
+
+def _name(value: Any, name: str) -> str | None:
+    return None if value is None else text_of(value, name)
+
+
+def _device(value: Any) -> str | None:
+    """An index or a UUID as the command line has it."""
+    return value if value is None or isinstance(value, str) else str(integer(value, "device"))
+
+
+def _database(value: Any) -> str | None:
+    """A path or a URL; which of them, and whether it can be used, the database says."""
+    return value if value is None or isinstance(value, str) else str(path(value, "db"))
+
+
+def _folder(value: Any) -> str | None:
+    return None if value is None else str(path(value, "cache_dir"))

@@ -153,7 +153,7 @@ def make_bench(
         _answers(selection.problems, batches, protocols, target, db),
         _host(target),
         _ceilings(target, db),
-        Path(cache_dir).expanduser() if cache_dir else env.cache_dir(),
+        env.cache_folder(cache_dir),
         Clocks.of_device(target.device.uuid).limits().max_sm_mhz,
         rounds=rounds,
         seed=seed,

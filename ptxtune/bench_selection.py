@@ -12,7 +12,14 @@ from ptxgen.errors import ProblemError
 from ptxgen.problem import Zero
 from ptxtune.checkpoint import read_checkpoint
 from ptxtune.models import Layer
-from ptxtune.selection import Selection, dtypes_of, layer_names, select_problems
+from ptxtune.selection import (
+    Quantities,
+    Selection,
+    layer_names,
+    problems_of,
+    quantities_of,
+    select_problems,
+)
 
 LAYER = re.compile(r"\s*(\d+)\s*[xX]\s*(\d+)\s*")
 
@@ -85,15 +92,15 @@ def select_layers(options: LayerOptions) -> Selection:
             k=options.k,
             model=options.model,
             tp=options.tp,
-            group=options.group or 128,
-            dtype=options.dtype or "fp16",
-            zero=options.zero or "sym",
+            group=options.group,
+            dtype=options.dtype,
+            zero=options.zero,
             bias=options.bias,
         )
     if options.tp != 1:
         raise ProblemError(f"--tp {options.tp} splits a --model; give one rank's --layers.")
-    quantization = (options.group or 128, options.dtype or "fp16", options.zero or "sym")
-    return _selection(options.layers, *quantization, bias=options.bias)
+    quantities = quantities_of(options.group, options.dtype, options.zero)
+    return _selection(options.layers, quantities, options.bias)
 
 
 def _of_checkpoint(options: LayerOptions, path: Path) -> Selection:
@@ -103,15 +110,10 @@ def _of_checkpoint(options: LayerOptions, path: Path) -> Selection:
             f"shapes with --model."
         )
     found = read_checkpoint(path, options.tp)
-    quantization = (found.group, options.dtype or found.dtype, found.zero)
-    selection = _selection(found.model.layers, *quantization, bias=options.bias)
+    quantities = quantities_of(found.group, options.dtype or found.dtype, found.zero)
+    selection = _selection(found.model.layers, quantities, options.bias)
     return replace(selection, note=found.model.note)
 
 
-def _selection(
-    layers: tuple[Layer, ...], group: int, dtype: str, zero: Zero, *, bias: bool | None
-) -> Selection:
-    problems = (
-        layer.problem(group, kind, zero, bias) for kind in dtypes_of(dtype) for layer in layers
-    )
-    return Selection(tuple(dict.fromkeys(problems)), layer_names(layers))
+def _selection(layers: tuple[Layer, ...], quantities: Quantities, bias: bool | None) -> Selection:
+    return Selection(problems_of(layers, quantities, bias), layer_names(layers))

@@ -65,7 +65,6 @@ def examine(
         db: database; the user's where None.
         cache_dir: compile cache; the user's where None.
     """
-    cache = Path(cache_dir).expanduser() if cache_dir else env.cache_dir()
     checks = (
         ("ptxtune", _version),
         ("driver", lambda: _driver(detection)),
@@ -73,8 +72,8 @@ def examine(
         ("nvrtc", _nvrtc),
         ("arch", lambda: _arch(detection)),
         ("torch", _torch),
-        ("cache", lambda: _cache(cache)),
-        ("disk", lambda: _disk(cache)),
+        ("cache", lambda: _cache(env.cache_folder(cache_dir))),
+        ("disk", lambda: _disk(env.cache_folder(cache_dir))),
         ("database", lambda: _database(db)),
         ("environment", _environment),
         ("tune uses", lambda: _use(detection)),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 
 from db.records import Answer, Protocol, WinnerRecord
 from ptxgen import env
+from ptxgen.arguments import path
+from ptxgen.bundle import selftest
 from ptxgen.bundle.manifest import DeviceInfo, ToolchainInfo
 from ptxgen.bundle.measurement import Measurement
 from ptxgen.bundle.write import BucketSpec, BundleSpec, UnpackingSpec, write_bundle
 from ptxgen.cache import CompileCache
 from ptxgen.dequantize.emit import emit_dequantize
-from ptxgen.errors import ProblemError
+from ptxgen.errors import BundleError, ProblemError
 from ptxgen.families import emit
 from ptxgen.problem import Problem
 from ptxtune.answers import best_answers
@@ -21,7 +24,7 @@ from ptxtune.toolchain import current_toolchain
 
 
 def export_bundle(
-    out: Path,
+    out: str | PathLike[str],
     problem: Problem,
     batches: Sequence[int],
     *,
@@ -57,6 +60,8 @@ def export_bundle(
     sizes = sorted(set(batches))
     if not sizes or sizes[0] < 1:
         raise ProblemError(f"buckets {sizes} cannot be exported; name at least one M, each >= 1.")
+    selftest.check_size(problem)
+    folder = path(out, "--out", error=BundleError)
     answers = best_answers(
         [problem],
         sizes,
@@ -66,7 +71,7 @@ def export_bundle(
         allow_predicted=allow_predicted,
         batch_invariant=batch_invariant,
     )
-    cache = CompileCache(Path(cache_dir).expanduser() if cache_dir else env.cache_dir())
+    cache = CompileCache(env.cache_folder(cache_dir))
     toolchain = current_toolchain(target.driver)
     spec = BundleSpec(
         problem=problem,
@@ -77,7 +82,7 @@ def export_bundle(
         ),
         unpacking=_unpacking(problem, answers, target, cache),
     )
-    return write_bundle(out, spec, force), answers
+    return write_bundle(folder, spec, force), answers
 
 
 def _bucket(answer: Answer, target: Target, cache: CompileCache) -> BucketSpec:

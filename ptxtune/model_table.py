@@ -21,6 +21,8 @@ class ModelShape:
         mlp_bias: both MLP projections have a bias.
         gated: the MLP has a gate, fused with up.
         moe: the MLP is a mixture of experts, which a dense kernel does not serve.
+        shared: width of the expert that every token goes through; 0 where there is none.
+        dense: width of the MLP in those layers of a mixture that have no experts; 0: none have.
     """
 
     hidden: int
@@ -34,6 +36,8 @@ class ModelShape:
     mlp_bias: bool = False
     gated: bool = True
     moe: bool = False
+    shared: int = 0
+    dense: int = 0
 
 
 def _qwen2(shape: ModelShape) -> ModelShape:
@@ -91,3 +95,10 @@ MODELS: dict[str, ModelShape] = {
     "internlm2.5-20b": ModelShape(6144, 16384, 48, 8, 128, 48),
     "smollm2-1.7b": ModelShape(2048, 8192, 32, 32, 64, 24),
 }
+
+HUB_NAMES: dict[str, str] = {
+    "mistral-nemo": "mistral-nemo-12b",
+    "mistral-large": "mistral-large-123b",
+    "internlm2_5-20b": "internlm2.5-20b",
+}
+"""Models that hubs call otherwise, without the words that change no shape."""

@@ -9,11 +9,10 @@ import click
 
 from ptxgen.errors import ProblemError
 from ptxgen.problem import Dtype, Zero, check_m
-from ptxtune.selection import BOTH
+from ptxtune.selection import BOTH, DTYPE, GROUP, PROTOCOLS, ZERO
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DTYPES = get_args(Dtype)
-PROTOCOLS = ("plain", "chained")
 
 
 def m_option(default: str = "1", least: int = 0) -> Callable[[Command], Command]:
@@ -50,36 +49,41 @@ def _batch_size(word: str, least: int) -> int:
 def problem_options(*, several: bool) -> Callable[[Command], Command]:
     """--n, --k, --group, --dtype, --zero, --bias; several: also --model, --tp, both dtypes."""
     dtypes = (*DTYPES, BOTH) if several else DTYPES
+
+    def unsaid(default: object) -> str:
+        return f" (default: as --model's config.json says, else {default})." if several else "."
+
     options = [
         click.option("--n", type=int, help="Output features of one layer."),
         click.option("--k", type=int, help="Input features of one layer."),
         click.option(
             "--group",
             type=int,
-            default=128,
-            show_default=True,
-            help="Inputs that share a scale: 32, 64, 128, or -1 for the whole of K.",
+            default=None if several else GROUP,
+            show_default=not several,
+            help="Inputs that share a scale: 32, 64, 128, or -1 for the whole of K" + unsaid(GROUP),
         ),
         click.option(
             "--dtype",
             type=click.Choice(dtypes),
-            default="fp16",
-            show_default=True,
-            help="Of activations, scales and output.",
+            default=None if several else DTYPE,
+            show_default=not several,
+            help="Of activations, scales and output" + unsaid(DTYPE),
         ),
         click.option(
             "--zero",
             type=click.Choice(get_args(Zero)),
-            default="sym",
-            show_default=True,
-            help="Zero points: sym (always 8), or int (0..15 a group).",
+            default=None if several else ZERO,
+            show_default=not several,
+            help="Zero points: sym (always 8), or int (0..15 a group)" + unsaid(ZERO),
         ),
         click.option("--bias/--no-bias", default=None, help="Add a bias (default: as the model)."),
     ]
     if several:
         options += [
             click.option(
-                "--model", help="All linear layers of a model: its name, or a config.json."
+                "--model",
+                help="All linear layers of a model: its name, or its config.json or folder.",
             ),
             click.option(
                 "--tp", type=int, default=1, show_default=True, help="Tensor-parallel size."

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from db import query
 from db.records import Protocol
 from db.session import Database, open_database
 from db.store import Store
+from ptxgen import env
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ArchError
 from ptxgen.outcome import Outcome
@@ -54,7 +54,7 @@ def make_job(
         seed=seed,
         refresh=refresh,
         evaluator_options={"strict": strict},
-        cache_root=Path(cache_dir).expanduser() if cache_dir else None,
+        cache_root=env.cache_folder(cache_dir),
         batch_invariant=batch_invariant,
         gpu_uuid=target.only_uuid,
     )

@@ -15,6 +15,7 @@ from db.records import DeviceRecord, Protocol
 from db.session import open_database
 from db.store import Store
 from db.trial_file import write_trials
+from ptxgen import env
 from ptxgen.errors import ArchError
 from ptxtune.options import (
     cache_option,
@@ -261,7 +262,7 @@ def _check_shapes(
             f"--cpu checks kernels without one."
         )
     with tempfile.TemporaryDirectory(prefix="ptxtune-shapes-") as folder:
-        cache = Path(cache_dir).expanduser() if cache_dir else Path(folder)
+        cache = env.cache_folder(cache_dir) if cache_dir else Path(folder)
         report = soak_shapes(ShapeJob(cache, seconds, seed, gpu_uuid=target.only_uuid), note)
     if as_json:
         say_json(shapes_document(report))

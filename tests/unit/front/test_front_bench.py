@@ -33,6 +33,7 @@ H200 = DetectedGpu(0, "NVIDIA H200", (9, 0), "580.95", "GPU-aaaa-1", 150 << 30, 
 NOWHERE = resolve_target("h200", Detection((), "no driver"))
 PROBLEM = Problem(4096, 4096)
 SHAPES = {
+    "model_type": "llama",
     "hidden_size": 4096,
     "intermediate_size": 14336,
     "num_attention_heads": 32,
@@ -231,7 +232,7 @@ def test_a_checkpoint_says_its_quantization(
     [
         (None, "no quantization_config.*--model"),
         ({"quant_method": "gptq", "bits": 8, "group_size": 128}, "weights of 8 bits"),
-        ({"quant_method": "fp8"}, "weights of None bits"),
+        ({"quant_method": "fp8"}, "'fp8', which names no bits"),
         ({"bits": 4, "group_size": "wide"}, "group_size = 'wide'"),
     ],
 )

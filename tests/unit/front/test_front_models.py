@@ -148,7 +148,8 @@ def test_config_json_details(tmp_path) -> None:
     [
         ("{", "not JSON"),
         ("[1]", "list"),
-        ({}, "hidden_size"),
+        ({}, "model_type"),
+        ({"model_type": "llama", "hidden_size": None}, "hidden_size"),
         (LLAMA | {"hidden_size": "4096"}, "'4096'"),
         (LLAMA | {"intermediate_size": -1}, "-1"),
         (LLAMA | {"num_attention_heads": 0}, "num_attention_heads = 0"),
