@@ -18,6 +18,7 @@ MAX_CONFIG_BYTES = 4 << 20
 
 EXPERT_FIELDS = ("num_local_experts", "num_experts", "n_routed_experts")
 LATENT_FIELD = "kv_lora_rank"
+SHARED_COUNT = "n_shared_experts"
 TEXT_FIELDS = ("text_config", "llm_config", "language_config")
 """Where a multimodal model keeps its decoder."""
 
@@ -109,10 +110,10 @@ def _shape(reader: _Reader, model_type: str) -> ModelShape:
     hidden = reader.number("hidden_size", rule.hidden)
     heads = reader.number("num_attention_heads", rule.heads)
     experts = reader.experts()
-    width = "intermediate_size" if rule.experts is None else rule.expert_width
+    width, default = rule.expert_width or ("intermediate_size", rule.intermediate)
     return ModelShape(
         hidden=hidden,
-        intermediate=reader.number(width, rule.intermediate, 4 * hidden),
+        intermediate=reader.number(width, default, 4 * hidden),
         heads=heads,
         kv_heads=_kv_heads(reader, model_type, heads),
         head_dim=_head_dim(reader, hidden, heads),
@@ -149,8 +150,8 @@ def _shared(reader: _Reader) -> int:
         return 0
     name, default = reader.rule.shared
     found = reader.count(name, default)
-    if name == "n_shared_experts":  # a number of experts, side by side as one wide one
-        return found * reader.number(reader.rule.expert_width, None, None)
+    if name == SHARED_COUNT and reader.rule.expert_width is not None:
+        return found * reader.number(*reader.rule.expert_width)  # side by side as one wide one
     return found
 
 
@@ -164,8 +165,7 @@ def _dense(reader: _Reader) -> int:
         or reader.count("decoder_sparse_step", 1) > 1
         or (isinstance(only, list) and bool(only))
         or (
-            reader.rule.shared == ("n_shared_experts", 1)
-            and reader.count("first_k_dense_replace", 1) > 0
+            reader.rule.shared == (SHARED_COUNT, 1) and reader.count("first_k_dense_replace", 1) > 0
         )
     )
     name, default = reader.rule.dense

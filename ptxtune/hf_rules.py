@@ -38,8 +38,9 @@ class Rule:
         gated: the MLP has a gate.
         names: what the type calls a number, for those that it does not call as most do.
         experts: field that counts the experts of its MLP, and their number where it is left out.
-        expert_width: field with the width of one expert.
-        shared: field with the width of a shared expert, or with the number of shared ones.
+        expert_width: field with the width of one expert; None: intermediate_size.
+        shared: field with the width of a shared expert, or with the number of shared ones; here
+            and below with the value where it is left out.
         dense: field with the width of the MLP in layers without experts.
     """
 
@@ -55,7 +56,7 @@ class Rule:
     gated: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
     experts: tuple[str, int] | None = None
-    expert_width: str = "intermediate_size"
+    expert_width: tuple[str, int] | None = None
     shared: tuple[str, int] | None = None
     dense: tuple[str, int] | None = None
 
@@ -94,14 +95,14 @@ RULES: dict[str, Rule] = {
     "qwen2_5_vl_text": _QWEN2_VL,
     "qwen2_moe": Rule(
         2048, 5632, 16, 16, None, 24, Flag("qkv_bias", True),
-        experts=("num_experts", 60), expert_width="moe_intermediate_size",
+        experts=("num_experts", 60), expert_width=("moe_intermediate_size", 1408),
         shared=("shared_expert_intermediate_size", 5632), dense=("intermediate_size", 5632),
     ),
     "qwen3": _QWEN3,
     "qwen3_vl_text": _QWEN3,
     "qwen3_moe": Rule(
         2048, 6144, 32, 4, None, 24, ATTENTION, ATTENTION,
-        experts=("num_experts", 128), expert_width="moe_intermediate_size",
+        experts=("num_experts", 128), expert_width=("moe_intermediate_size", 768),
         dense=("intermediate_size", 6144),
     ),
     "gemma": Rule(3072, 24576, 16, 16, 256, 28, ATTENTION, ATTENTION),
@@ -159,7 +160,7 @@ RULES: dict[str, Rule] = {
     "glm4": _GLM,
     "glm4_moe": Rule(
         4096, 10944, 96, 8, None, 46, ATTENTION,
-        experts=("n_routed_experts", 128), expert_width="moe_intermediate_size",
+        experts=("n_routed_experts", 128), expert_width=("moe_intermediate_size", 1408),
         shared=("n_shared_experts", 1), dense=("intermediate_size", 10944),
     ),
     "gpt_oss": Rule(

@@ -130,7 +130,8 @@ def _source(name: str | PathLike[str]) -> Path | None:
         is_known = _known(name) is not None  # a known name goes before a folder that has it
         return config_file(file) if not is_known and _is_folder(file) else None
     file = path(name, "model", error=ModelError)
-    if _known(name) is not None and not _exists(file):
+    looks_like_hub = name.count("/") == 1 and name[0] not in "/.~" and not name.endswith(".json")
+    if looks_like_hub and not _exists(file):
         return None
     return config_file(file)
 
