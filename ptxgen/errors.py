@@ -9,6 +9,28 @@ class PtxtuneError(Exception):
     exit_code = 2
 
 
+class MachineError(PtxtuneError):
+    """The operating system refused something that no other error stands for: a full disk, say."""
+
+
+class OutOfMemoryError(PtxtuneError):
+    """The machine has too little memory."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is not enough memory for this; take a smaller layer, or one rank's share of it."
+        )
+
+
+def os_error_text(error: OSError) -> str:
+    """An OSError as a paragraph with the way out."""
+    what = f" ({error.filename})" if error.filename else ""
+    return (
+        f"the system refused to read or write{what}: {error.strerror or error}. Check the place "
+        f"and the free space, and run the command again."
+    )
+
+
 class ArgumentError(PtxtuneError):
     """An argument of the wrong type, or none of its choices."""
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+import os
 import sys
-from typing import Any
+from typing import IO, Any
 
 import click
 
-from ptxgen.errors import PtxtuneError
+from ptxgen.errors import MachineError, OutOfMemoryError, PtxtuneError, os_error_text
+from ptxgen.suggestion import did_you_mean
+from ptxtune.interrupts import INTERRUPTED, MESSAGE, Interrupts
 from ptxtune.version import VERSION
 
 # Summaries stand here so that `ptxtune --help` imports no command, hence neither torch nor Plotly.
@@ -37,6 +42,15 @@ class ShownError(click.ClickException):
         self.exit_code = error.exit_code  # type: ignore[misc]  # click calls it a class variable
 
 
+class InterruptedCommand(click.ClickException):
+    """Ctrl-C ended the command."""
+
+    exit_code = INTERRUPTED
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(self.message, file=file, err=file is None)
+
+
 class LazyGroup(click.Group):
     """Imports a command's module when the command is used."""
 
@@ -54,7 +68,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
-            ctx.fail(f"No such command {name!r}; choose one of {', '.join(COMMANDS)}.")
+            hint = did_you_mean(name, COMMANDS)
+            ctx.fail(f"No such command {name!r}; {hint}Choose one of {', '.join(COMMANDS)}.")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -65,8 +80,17 @@ class LazyGroup(click.Group):
         """Runs the command; errors that a user can cause become one paragraph."""
         try:
             return super().invoke(ctx)
-        except PtxtuneError as error:
-            raise ShownError(error) from error
+        except BaseException as error:
+            watched = ctx.find_object(Interrupts)
+            if isinstance(error, KeyboardInterrupt) or (watched is not None and watched.seen):
+                raise InterruptedCommand(MESSAGE) from None
+            if isinstance(error, PtxtuneError):
+                raise ShownError(error) from error
+            if isinstance(error, MemoryError):
+                raise ShownError(OutOfMemoryError()) from error
+            if isinstance(error, OSError) and error.errno != errno.EPIPE:
+                raise ShownError(MachineError(os_error_text(error))) from error
+            raise
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -83,6 +107,31 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
-    cli(prog_name="ptxtune")
-    sys.exit(0)
+    """Runs the command of this process; ends it."""
+    interrupts = Interrupts()
+    interrupts.watch()
+    code: Any = 0
+    try:
+        cli(prog_name="ptxtune", obj=interrupts)
+    except SystemExit as ended:
+        code = ended.code
+    except KeyboardInterrupt:
+        interrupts.seen = True
+    except OSError as error:  # such as of --help on a full disk
+        code = MachineError.exit_code
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"Error: {os_error_text(error)}\n")
+    if not _flushed():
+        code = code or MachineError.exit_code
+    sys.exit(INTERRUPTED if interrupts.seen else code)
+
+
+def _flushed() -> bool:
+    """Whether all of stdout is written; what is not is dropped, or Python would say so again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -9,8 +10,11 @@ import click
 
 
 def say(text: str) -> None:
-    """A result, on stdout."""
-    click.echo(text)
+    """A result, on stdout; what its encoding does not know (a name of odd bytes) is escaped."""
+    try:
+        click.echo(text)
+    except UnicodeEncodeError:
+        click.echo(text.encode("ascii", "backslashreplace").decode())
 
 
 def say_json(document: Any) -> None:
@@ -19,6 +23,7 @@ def say_json(document: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Something worth knowing that is not the result, on stderr."""
+    """Something worth knowing that is not the result, on stderr; never a reason to end."""
     if text:
-        click.echo(text, err=True)
+        with contextlib.suppress(OSError):
+            click.echo(text, err=True)

@@ -92,7 +92,7 @@ def record(job: TuneJob, store: Store, note: str, on_event: OnEvent = ignore) ->
     Raises:
         NothingMeasuredError, DriverError: as tune does.
     """
-    summary = tune(_exhaustive(job), store, on_event)
+    summary = _whole(tune(_exhaustive(job), store, on_event))
     return shared_trials(store.database, run_id=summary.run_id, note=note)
 
 
@@ -118,7 +118,7 @@ def selfcheck(
     """
     on_event(Note("exhaustive search"))
     with open_database(folder / "exhaustive.db") as database:
-        summary = tune(_exhaustive(job), Store(database), on_event)
+        summary = _whole(tune(_exhaustive(job), Store(database), on_event))
         recorded = shared_trials(database, run_id=summary.run_id, note=note)
     exhaustive = _winners(summary)
     sizes = _sizes(recorded)
@@ -126,7 +126,8 @@ def selfcheck(
     for number in range(repeats):
         on_event(Note(f"tuning run {number + 1} of {repeats}"))
         with open_database(folder / f"repeat-{number}.db") as database:
-            runs.append(_winners(tune(_repeat(job, number, sizes), Store(database), on_event)))
+            again = tune(_repeat(job, number, sizes), Store(database), on_event)
+            runs.append(_winners(_whole(again)))
     winners = {
         task: Winners(exhaustive.get(task), tuple(found[task] for found in runs if task in found))
         for task in job.tasks()
@@ -155,6 +156,13 @@ def _sizes(recorded: TrialFile) -> int:
         key = (trial.problem.key(), trial.m, trial.protocol.value)
         configs.setdefault(key, set()).add(trial.config.key())
     return min((len(found) for found in configs.values()), default=0)
+
+
+def _whole(summary: TuneSummary) -> TuneSummary:
+    """The summary; a run that the user ended is no recording and ends the check as well."""
+    if summary.interrupted:
+        raise KeyboardInterrupt
+    return summary
 
 
 def _winners(summary: TuneSummary) -> dict[Task, KernelConfig]:

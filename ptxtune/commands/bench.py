@@ -6,24 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from db.export_rows import to_json_lines
 from db.records import Protocol
 from ptxtune.bench import BenchJob, check_timed, make_bench, run_bench
 from ptxtune.bench_selection import LayerOptions, parse_layers, select_layers
+from ptxtune.interrupts import INTERRUPTED
 from ptxtune.models import Layer
 from ptxtune.neighbours import check_neighbours
 from ptxtune.options import (
     cache_option,
     db_option,
     device_option,
+    json_option,
     m_option,
     problem_options,
     protocol_option,
     protocols_of,
 )
-from ptxtune.output import note, say
+from ptxtune.output import note, say, say_json
 from ptxtune.target import resolve_target
 from reports.bench_page import render_bench_page
 from reports.bench_row import BenchRow
@@ -32,11 +33,7 @@ from reports.write import write_text
 from search.bench.registry import CONTENDERS, CUBLAS, OURS
 from search.bench.runner import ROUNDS
 
-INTERRUPTED = 130
-"""The shell's exit code of a command that Ctrl-C ended."""
-
 OTHERS = [name for name in CONTENDERS if name not in (OURS, CUBLAS)]
-DECIDED_BY_CHECKPOINT = ("group", "dtype", "zero")
 
 
 @click.command("bench")
@@ -67,13 +64,14 @@ DECIDED_BY_CHECKPOINT = ("group", "dtype", "zero")
     help="Turns of every contender.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of weights and activations.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="JSON lines file.")
+@click.option("--json-file", type=click.Path(path_type=Path), help="JSON lines file.")
 @click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Markdown file.")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Page with charts.")
 @click.option("--strict", is_flag=True, help="Refuse to measure beside other processes on the GPU.")
 @device_option
 @db_option
 @cache_option
+@json_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -93,6 +91,7 @@ def command(
     device: str | None,
     db: str | None,
     cache_dir: str | None,
+    as_json: bool,
     **layer: Any,
 ) -> None:
     """Compare our kernels with cuBLAS and other packages.
@@ -106,9 +105,9 @@ def command(
     Example:
       ptxtune bench --layers 4096x4096,6144x4096 --m 1,8,16
       ptxtune bench --model llama-3.1-8b --m 1,16,256 --protocol both --html bench.html
-      ptxtune bench --checkpoint ./model-awq --contenders marlin,humming --json bench.jsonl
+      ptxtune bench --checkpoint ./model-awq --contenders marlin,humming --json-file bench.jsonl
     """
-    options = LayerOptions(layers=layers, checkpoint=checkpoint, **_given(context, layer))
+    options = LayerOptions(layers=layers, checkpoint=checkpoint, **layer)
     target = resolve_target(None, device=device)
     warning = check_neighbours(target, strict)
     job = make_bench(
@@ -127,19 +126,13 @@ def command(
     note(warning)
     rows, interrupted = _measured(job, json_file)
     _write(rows, json_file, markdown_file, html_file)
-    say(bench_text(rows))
+    if as_json:
+        say_json({"rows": [row.to_dict() for row in rows]})
+    else:
+        say(bench_text(rows))
     if interrupted:
         context.exit(INTERRUPTED)
     check_timed(rows)
-
-
-def _given(context: click.Context, layer: dict[str, Any]) -> dict[str, Any]:
-    """The layer's options; None instead of a default that a checkpoint may decide."""
-    typed = {
-        name: context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        for name in DECIDED_BY_CHECKPOINT
-    }
-    return {name: value if typed.get(name, True) else None for name, value in layer.items()}
 
 
 def _measured(job: BenchJob, json_file: Path | None) -> tuple[list[BenchRow], bool]:

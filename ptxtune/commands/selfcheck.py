@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from db.store import Store
 from db.trial_file import write_trials
 from ptxgen import env
 from ptxgen.errors import ArchError
+from ptxtune.interrupts import INTERRUPTED
 from ptxtune.options import (
     cache_option,
     device_option,
@@ -156,12 +158,13 @@ def command(
         )
     if faults is not None:
         report = _soak(faults, gpu_faults, seed, lanes or lanes_for(faults), seconds)
-        passed = _show_soak(report, as_json)
+        code = _show_soak(report, as_json)
     elif shapes is not None:
-        passed = _check_shapes(shapes, seed, device=device, cache_dir=cache_dir, as_json=as_json)
+        code = _check_shapes(shapes, seed, device=device, cache_dir=cache_dir, as_json=as_json)
     elif replay_file is not None:
         recording = load_recording(replay_file)
-        passed = _show(offline_gates(recording, trials=REPLAY_TRIALS, seeds=repeats), as_json)
+        gates = offline_gates(recording, trials=REPLAY_TRIALS, seeds=repeats)
+        code = _show(gates, as_json)
     else:
         if layer["n"] is None and layer["k"] is None:
             layer["n"] = layer["k"] = 4096
@@ -169,10 +172,10 @@ def command(
             layer, m, Protocol(protocol), configs, seed=seed, cache_dir=cache_dir, device=device
         )
         if record_file is not None:
-            passed = _record(job, record_file, as_json)
+            code = _record(job, record_file, as_json)
         else:
-            passed = _check(job, repeats, as_json)
-    context.exit(0 if passed else 1)
+            code = _check(job, repeats, as_json)
+    context.exit(code)
 
 
 def _job(
@@ -203,13 +206,13 @@ def _job(
     return replace(job, families=small_families(job, target.arch, configs, seed), baseline=False)
 
 
-def _check(job: TuneJob, repeats: int, as_json: bool) -> bool:
+def _check(job: TuneJob, repeats: int, as_json: bool) -> int:
     with tempfile.TemporaryDirectory(prefix="ptxtune-selfcheck-") as folder, ProgressView() as view:
         found = selfcheck(job, Path(folder), repeats=repeats, on_event=view.on_event)
     return _show(found.gates, as_json)
 
 
-def _record(job: TuneJob, file: Path, as_json: bool) -> bool:
+def _record(job: TuneJob, file: Path, as_json: bool) -> int:
     text = "every config of the offered space was measured; screened and final times"
     with (
         tempfile.TemporaryDirectory(prefix="ptxtune-record-") as folder,
@@ -222,7 +225,7 @@ def _record(job: TuneJob, file: Path, as_json: bool) -> bool:
         say_json({"file": str(file), "trials": len(content.trials)})
     else:
         say(f"{len(content.trials)} trials written to {file}")
-    return True
+    return 0
 
 
 def _soak(faults: int, kernels: bool, seed: int, lanes: int, seconds: float | None) -> SoakReport:
@@ -253,7 +256,7 @@ def _measured_gpu() -> DeviceRecord:
 
 def _check_shapes(
     seconds: float, seed: int, *, device: str | None, cache_dir: str | None, as_json: bool
-) -> bool:
+) -> int:
     """Random shapes on the GPU that is here; without --cache-dir no compiled kernel is kept."""
     target = resolve_target(None, device=device)
     if target.detected is None:
@@ -268,20 +271,27 @@ def _check_shapes(
         say_json(shapes_document(report))
     else:
         say(shapes_text(report))
-    return report.passed
+    return _code(report.passed, report.stopped)
 
 
-def _show_soak(report: SoakReport, as_json: bool) -> bool:
+def _code(passed: bool, stopped: str = "") -> int:
+    """The exit code of a check; `stopped` is the reason why it did not come to its end."""
+    if stopped.endswith(signal.SIGINT.name):
+        return INTERRUPTED
+    return 0 if passed else 1
+
+
+def _show_soak(report: SoakReport, as_json: bool) -> int:
     if as_json:
         say_json(soak_document(report))
     else:
         say(soak_text(report))
-    return report.passed
+    return _code(report.passed, report.stopped)
 
 
-def _show(gates: Sequence[Gate], as_json: bool) -> bool:
+def _show(gates: Sequence[Gate], as_json: bool) -> int:
     if as_json:
         say_json(gates_document(gates))
     else:
         say(gates_text(gates))
-    return bool(gates) and all(gate.passed for gate in gates)
+    return _code(bool(gates) and all(gate.passed for gate in gates))

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import click
 
 from db.records import Protocol
+from ptxtune.interrupts import INTERRUPTED
 from ptxtune.neighbours import check_neighbours
 from ptxtune.options import (
     batch_invariant_option,
@@ -28,9 +29,6 @@ from ptxtune.tuning import make_job, run_job
 from search.budget import PRESETS, budget_named
 from search.progress import ProgressView
 from search.samplers import SamplerName
-
-INTERRUPTED = 130
-"""The shell's exit code of a command that Ctrl-C ended."""
 
 
 @click.command("tune")

@@ -1,0 +1,34 @@
+"""Ctrl-C: every command that it ends, ends with exit code 130, wherever it arrived."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+INTERRUPTED = 130
+"""The shell's exit code of a command that Ctrl-C ended."""
+
+MESSAGE = "Interrupted."
+
+
+class Interrupts:
+    """Remembers that a SIGINT arrived.
+
+    KeyboardInterrupt alone does not tell: an extension module that is interrupted while it is
+    imported may make an ImportError of it, or lose it.
+
+    Attributes:
+        seen: whether one arrived since watch().
+    """
+
+    def __init__(self) -> None:
+        self.seen = False
+
+    def watch(self) -> None:
+        """From now on; nothing changes where the caller ignores SIGINT (nohup) or handles it."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._handle)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self.seen = True
+        raise KeyboardInterrupt
