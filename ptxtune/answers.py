@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from db import query
 from db.records import Answer, Protocol
 from db.session import open_database
 from ptxgen.problem import Problem
-from ptxtune.pin import pinned_answer
+from ptxtune.pin import pinned_answer, unserved_pin
 from ptxtune.target import Target
 from ptxtune.toolchain import current_toolchain
 from reports.dequantized import dequantized_text
@@ -61,20 +62,27 @@ def best_answers(
     with open_database(db) as database:
         return [
             pinned_answer(problem, m, target.arch, batch_invariant=batch_invariant)
-            or query.best(
-                database,
-                problem,
-                m,
-                target.device,
-                protocol,
-                toolchain=toolchain,
-                arch=target.arch,
-                allow_predicted=allow_predicted,
-                batch_invariant=batch_invariant,
+            or _with_note(
+                query.best(
+                    database,
+                    problem,
+                    m,
+                    target.device,
+                    protocol,
+                    toolchain=toolchain,
+                    arch=target.arch,
+                    allow_predicted=allow_predicted,
+                    batch_invariant=batch_invariant,
+                ),
+                unserved_pin(problem, target.arch),
             )
             for problem in problems
             for m in wanted
         ]
+
+
+def _with_note(answer: Answer, note: str) -> Answer:
+    return replace(answer, message=f"{answer.message} {note}") if note else answer
 
 
 def answer_document(answer: Answer) -> dict[str, Any]:

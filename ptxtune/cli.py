@@ -123,6 +123,7 @@ def main() -> None:
             sys.stderr.write(f"Error: {os_error_text(error)}\n")
     if not _flushed():
         code = code or MachineError.exit_code
+    interrupts.end()
     sys.exit(INTERRUPTED if interrupts.seen else code)
 
 

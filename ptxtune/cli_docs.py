@@ -15,8 +15,8 @@ HEAD = """\
 Made by `python -m ptxtune.cli_docs > docs/cli.md`; a test compares it with the commands.
 
 Results go to stdout, progress and notes to stderr; `--json` makes the result one JSON document. An
-error is one paragraph on stderr and an exit code other than 0: 1 where a check of `check`, `doctor`
-or `selfcheck` or the config of `one` failed, 2 for input or a machine that cannot serve the command,
+error is one paragraph on stderr and an exit code other than 0: 1 where `check`, `doctor`,
+`selfcheck` or the config of `one` failed, 2 for input or a machine that cannot serve the command,
 130 after Ctrl-C, whichever command it ends.
 """
 

@@ -16,6 +16,7 @@ from ptxgen import env
 from ptxgen.compile import check_arch, nvrtc_path, nvrtc_version, supported_archs
 from ptxgen.errors import PtxtuneError
 from ptxtune.detect import Detection
+from ptxtune.pin import checked_pin
 from ptxtune.target import resolve_target
 from ptxtune.toolchain import installed_version, source_commit
 from ptxtune.version import VERSION
@@ -76,6 +77,7 @@ def examine(
         ("disk", lambda: _disk(env.cache_folder(cache_dir))),
         ("database", lambda: _database(db)),
         ("environment", _environment),
+        ("pin", _pin),
         ("tune uses", lambda: _use(detection)),
     )
     return tuple(_run(name, check) for name, check in checks)
@@ -202,6 +204,11 @@ def _environment() -> Check:
         detail = f"{', '.join(unknown)} is not a variable of ptxtune; {detail}"
         return Check("environment", Health.WARNING, detail, cure)
     return Check("environment", Health.OK, detail)
+
+
+def _pin() -> Check:
+    config = checked_pin()
+    return Check("pin", Health.OK, "none" if config is None else config.key())
 
 
 def _use(detection: Detection) -> Check:

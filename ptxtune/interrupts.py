@@ -29,6 +29,11 @@ class Interrupts:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._handle)
 
+    def end(self) -> None:
+        """The command is done: a SIGINT while the interpreter ends does not change its result."""
+        if signal.getsignal(signal.SIGINT) == self._handle:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self.seen = True
         raise KeyboardInterrupt

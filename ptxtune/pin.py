@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import json
+from itertools import product
+from typing import get_args
 
 from db.records import Answer, Level
 from ptxgen import env
-from ptxgen.arch import ArchSpec
+from ptxgen.arch import ARCHS, ArchSpec
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
 from ptxgen.families import config_from_dict, violations
 from ptxgen.families.invariant import invariant_key, is_invariant
-from ptxgen.problem import Problem, check_m
+from ptxgen.json_text import parse_json
+from ptxgen.problem import GROUP_SIZES, Dtype, Problem, Zero, check_m
+
+PROBE_N = (4096, 64)
+PROBE_K = (8192, 512, 128)
+"""Sizes that stand for all: large ones, which have room for every split, and single tiles."""
 
 
 def parse_config(text: str, where: str) -> KernelConfig:
@@ -20,13 +26,47 @@ def parse_config(text: str, where: str) -> KernelConfig:
     Raises:
         ConfigError: the text is no JSON, or no config of a known family.
     """
+    hint = "write a config as ptxtune best --json prints it."
+    return config_from_dict(parse_json(text, where, hint, error=ConfigError))
+
+
+def checked_pin() -> KernelConfig | None:
+    """The pinned config; None where nothing is pinned.
+
+    Raises:
+        ConfigError: PTXTUNE_PIN holds no config, or one that is legal for no problem on any arch.
+    """
+    text = env.pinned_config()
+    if not text:
+        return None
     try:
-        data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        config = parse_config(text, env.PIN.name)
+    except ConfigError as error:
+        raise ConfigError(f"{env.PIN.name} pins no config: {error} Or unset it.") from None
+    if reasons := _illegal_everywhere(config):
         raise ConfigError(
-            f"{where} is not JSON ({error}); write a config as ptxtune best --json prints it."
-        ) from error
-    return config_from_dict(data)
+            f"{env.PIN.name} pins {config.key()}, which is legal for no layer on any GPU "
+            f"({reasons[0]}); unset it, or pin a config as ptxtune best --json prints it."
+        )
+    return config
+
+
+def _illegal_everywhere(config: KernelConfig) -> list[str]:
+    """Why the config is illegal for the most permissive problem that there is; empty if for none.
+
+    Powers of two are the sizes that rules on tiles, splits and clusters reject least.
+    """
+    fewest: list[str] | None = None
+    for arch, n, k, dtype, zero in product(
+        ARCHS.values(), PROBE_N, PROBE_K, get_args(Dtype), get_args(Zero)
+    ):
+        for group in (*GROUP_SIZES, k):
+            found = violations(Problem(n, k, group, dtype, zero), config, arch)
+            if not found:
+                return []
+            if fewest is None or len(found) < len(fewest):
+                fewest = found
+    return fewest or []
 
 
 def pinned_answer(
@@ -35,14 +75,12 @@ def pinned_answer(
     """The pinned config as an answer; None where nothing is pinned or it is illegal here.
 
     Raises:
-        ConfigError: PTXTUNE_PIN holds no config, or, with batch_invariant, one of another order.
+        ConfigError: PTXTUNE_PIN holds no config or one that is legal nowhere, or, with
+            batch_invariant, one of another order.
         ProblemError: m is not a batch size.
     """
-    text = env.pinned_config()
-    if not text:
-        return None
-    config = parse_config(text, env.PIN.name)
-    if violations(problem, config, arch):
+    config = checked_pin()
+    if config is None or violations(problem, config, arch):
         return None
     if batch_invariant and not is_invariant(problem, config):
         raise ConfigError(
@@ -59,3 +97,10 @@ def pinned_answer(
         predicted=False,
         message=f"pinned by {env.PIN.name}; the database was not asked.",
     )
+
+
+def unserved_pin(problem: Problem, arch: ArchSpec) -> str:
+    """Why the pinned config does not answer for this problem; empty where it does or none is."""
+    config = checked_pin()
+    reasons = [] if config is None else violations(problem, config, arch)
+    return f"{env.PIN.name} does not count here: {reasons[0]}." if reasons else ""

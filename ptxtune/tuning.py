@@ -15,6 +15,7 @@ from ptxgen.config import KernelConfig
 from ptxgen.errors import ArchError
 from ptxgen.outcome import Outcome
 from ptxgen.problem import Problem
+from ptxtune.pin import checked_pin
 from ptxtune.target import Target
 from ptxtune.toolchain import current_toolchain
 from search.budget import PRESETS, Budget
@@ -42,8 +43,10 @@ def make_job(
 
     batch_invariant: only configs whose result for a row does not depend on M are searched.
 
-    Raises ProblemError where there is nothing to tune.
+    Raises ProblemError where there is nothing to tune, and ConfigError where PTXTUNE_PIN, which is
+    told with the winners, pins nothing that any layer could use.
     """
+    checked_pin()
     return TuneJob(
         problems=tuple(problems),
         buckets=tuple(batches),

@@ -10,9 +10,11 @@ import click
 
 from db.export_rows import Row, export_rows
 from db.session import Database, open_database
+from ptxgen.errors import ConfigError
 from ptxtune.models import model_layers
 from ptxtune.options import db_option, json_option
 from ptxtune.output import note, say, say_json
+from ptxtune.pin import checked_pin
 from ptxtune.rooflines import rooflines
 from ptxtune.selection import layer_names
 from ptxtune.target import resolve_target
@@ -87,6 +89,10 @@ def command(
             if table.rows:
                 say(f"\n{title}\n{table.to_text()}")
         say(f"\nPinned config: {pin_text(data)}")
+    try:
+        checked_pin()
+    except ConfigError as error:
+        note(f"warning: {error}")
 
 
 def _collected(database: Database, model: str | None, tp: int, gpu: str | None) -> ReportData:
