@@ -35,21 +35,21 @@ def integer(
     found = as_int(value)
     if found is None or (least is not None and found < least):
         limit = "" if least is None else f" of at least {least}"
-        raise error(f"{name} = {_shown(value)} must be an integer{limit}.")
+        raise error(f"{name} = {shown(value)} must be an integer{limit}.")
     return found
 
 
 def real(value: Any, name: str, *, error: Error = ArgumentError) -> float:
     """A finite number. Raises the error for bools, words, NaN and infinities."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise error(f"{name} = {_shown(value)} must be a number.")
+        raise error(f"{name} = {shown(value)} must be a number.")
     return float(value)
 
 
 def flag(value: Any, name: str, *, error: Error = ArgumentError) -> bool:
     """A bool, numpy's included. Raises the error for anything else, such as "no", 0 or 1."""
     if not isinstance(value, (bool, np.bool_)):
-        raise error(f"{name} = {_shown(value)} must be True or False.")
+        raise error(f"{name} = {shown(value)} must be True or False.")
     return bool(value)
 
 
@@ -59,7 +59,7 @@ def choice(value: Any, name: str, choices: Iterable[str], *, error: Error = Argu
     if isinstance(value, str) and value in known:
         return str(value)  # also of an enum whose members are words
     hint = did_you_mean(value, known) if isinstance(value, str) else ""
-    raise error(f"{name} {_shown(value)} is not supported; {hint}choose one of {', '.join(known)}.")
+    raise error(f"{name} {shown(value)} is not supported; {hint}choose one of {', '.join(known)}.")
 
 
 def choices_of(value: Any, name: str, choices: Iterable[str]) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def integers(value: Any, name: str) -> tuple[int, ...]:
         return (single,)
     if isinstance(value, (str, bytes)):
         raise ArgumentError(
-            f"{name} = {_shown(value)} must be an integer or several in a list, not a string."
+            f"{name} = {shown(value)} must be an integer or several in a list, not a string."
         )
     return tuple(integer(item, name) for item in _items(value, name))
 
@@ -90,15 +90,15 @@ def path(value: Any, name: str, *, error: Error = ArgumentError) -> Path:
         error: it is no path, is empty, holds a NUL character, or ~user is not known.
     """
     if not isinstance(value, (str, PathLike)) or not isinstance(fspath(value), str):
-        raise error(f"{name} = {_shown(value)} must be a path.")
+        raise error(f"{name} = {shown(value)} must be a path.")
     text = fspath(value)
     if not text or "\0" in text:
-        raise error(f"{name} = {_shown(value)} is no path: it is empty or holds a NUL character.")
+        raise error(f"{name} = {shown(value)} is no path: it is empty or holds a NUL character.")
     try:
         return Path(text).expanduser()
     except RuntimeError as problem:
         raise error(
-            f"{name} = {_shown(value)}: the home folder is not known ({problem}); write the path "
+            f"{name} = {shown(value)}: the home folder is not known ({problem}); write the path "
             f"out in full."
         ) from None
 
@@ -106,7 +106,7 @@ def path(value: Any, name: str, *, error: Error = ArgumentError) -> Path:
 def text_of(value: Any, name: str, *, error: Error = ArgumentError) -> str:
     """A string. Raises the error for anything else."""
     if not isinstance(value, str):
-        raise error(f"{name} = {_shown(value)} must be a string.")
+        raise error(f"{name} = {shown(value)} must be a string.")
     return value
 
 
@@ -115,13 +115,17 @@ def _items(value: Any, name: str) -> tuple[Any, ...]:
         return tuple(value)
     except TypeError:
         raise ArgumentError(
-            f"{name} = {_shown(value)} is neither one value nor a list of them."
+            f"{name} = {shown(value)} is neither one value nor a list of them."
         ) from None
 
 
 SHOWN_CHARS = 80
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
+def shown(value: Any) -> str:
+    """A value as errors show it: its repr, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits, which Python does not write out
+        text = f"an integer of {value.bit_length()} bits"
     return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 3] + "..."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from ptxgen.arguments import as_int, flag
+from ptxgen.arguments import as_int, flag, shown
 from ptxgen.errors import ProblemError
 
 Dtype = Literal["fp16", "bf16"]
@@ -53,7 +53,7 @@ class Problem:
         group = as_int(self.group_size)
         if group is None:
             raise ProblemError(
-                f"group size {self.group_size!r} is not an integer; choose 32, 64, 128, or "
+                f"group size {shown(self.group_size)} is not an integer; choose 32, 64, 128, or "
                 f"{self.k} (whole K)."
             )
         self._keep("group_size", group)
@@ -66,7 +66,7 @@ class Problem:
             )
         if self.group_size not in GROUP_SIZES and self.group_size != self.k:
             raise ProblemError(
-                f"group size {self.group_size} is not supported; choose 32, 64, 128, "
+                f"group size {shown(self.group_size)} is not supported; choose 32, 64, 128, "
                 f"or {self.k} (whole K; -1 on the command line)."
             )
         if self.k % self.group_size:
@@ -118,7 +118,7 @@ def check_m(m: int) -> int:
     """m as an int; raises ProblemError where it is no batch size (0 is one: an empty result)."""
     found = as_int(m)
     if found is None or not 0 <= found <= MAX_M:
-        raise ProblemError(f"M = {m!r} is not a batch size; it must be an integer 0..{MAX_M}.")
+        raise ProblemError(f"M = {shown(m)} is not a batch size; it must be an integer 0..{MAX_M}.")
     return found
 
 
@@ -131,7 +131,8 @@ def _dimension(name: str, value: object, multiple: int) -> int:
     found = as_int(value)
     if found is None or not 0 < found <= MAX_DIMENSION:
         raise ProblemError(
-            f"{name} = {value!r} is no layer dimension; it must be an integer 1..{MAX_DIMENSION}."
+            f"{name} = {shown(value)} is no layer dimension; it must be an integer "
+            f"1..{MAX_DIMENSION}."
         )
     if found % multiple:
         up = -(-found // multiple) * multiple

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ptxgen.arguments import as_int
+from ptxgen.arguments import as_int, shown
 from ptxgen.errors import ModelError
 from ptxgen.problem import Dtype, Zero
 from ptxtune.hf_config import TEXT_FIELDS, config_file, load_config
@@ -97,7 +97,7 @@ def dtype_of(config: dict[str, Any], where: str) -> Dtype | None:
     found = DTYPES.get(value.removeprefix("torch.")) if isinstance(value, str) else None
     if found is None:
         raise ModelError(
-            f"{where}: dtype {value!r} is none that the kernels take (float16, bfloat16); say "
+            f"{where}: dtype {shown(value)} is none that the kernels take (float16, bfloat16); say "
             f"which one to use with --dtype."
         )
     return found
@@ -119,7 +119,7 @@ def quantization_of(config: dict[str, Any], where: str) -> Quantization | None:
     if found is None:
         return None
     if not isinstance(found, dict):
-        raise ModelError(f"{where}: quantization_config = {found!r} must be an object.")
+        raise ModelError(f"{where}: quantization_config = {shown(found)} must be an object.")
     method = str(found.get("quant_method", "")).lower()
     schemes = [_checked(scheme, method, where) for scheme in _schemes(found, where)]
     if len(set(schemes)) > 1:
@@ -168,7 +168,9 @@ def _checked(weights: dict[str, Any], method: str, where: str) -> Quantization:
 
 
 def _bits_text(bits: Any, method: str) -> str:
-    return f"{bits!r} bits" if bits is not None else f"the method {method!r}, which names no bits"
+    return (
+        f"{shown(bits)} bits" if bits is not None else f"the method {method!r}, which names no bits"
+    )
 
 
 def _group(weights: dict[str, Any], method: str, where: str) -> int:
@@ -177,7 +179,9 @@ def _group(weights: dict[str, Any], method: str, where: str) -> int:
         return GROUP_OF_METHOD.get(method, WHOLE_K)
     group = as_int(value)
     if group is None or (group < 1 and group != WHOLE_K):
-        raise ModelError(f"{where}: group_size = {value!r} must be an integer, or -1 for whole K.")
+        raise ModelError(
+            f"{where}: group_size = {shown(value)} must be an integer, or -1 for whole K."
+        )
     return group
 
 
@@ -207,7 +211,7 @@ def _flag(weights: dict[str, Any], name: str, default: bool, where: str) -> bool
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise ModelError(f"{where}: {name} = {value!r} must be true or false.")
+        raise ModelError(f"{where}: {name} = {shown(value)} must be true or false.")
     return value
 
 

@@ -12,7 +12,7 @@ from ptxgen.arguments import path
 from ptxgen.bundle import selftest
 from ptxgen.bundle.manifest import DeviceInfo, ToolchainInfo
 from ptxgen.bundle.measurement import Measurement
-from ptxgen.bundle.write import BucketSpec, BundleSpec, UnpackingSpec, write_bundle
+from ptxgen.bundle.write import BucketSpec, BundleSpec, UnpackingSpec, check_out, write_bundle
 from ptxgen.cache import CompileCache
 from ptxgen.dequantize.emit import emit_dequantize
 from ptxgen.errors import BundleError, ProblemError
@@ -62,6 +62,7 @@ def export_bundle(
         raise ProblemError(f"buckets {sizes} cannot be exported; name at least one M, each >= 1.")
     selftest.check_size(problem)
     folder = path(out, "--out", error=BundleError)
+    check_out(folder, force)
     answers = best_answers(
         [problem],
         sizes,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ptxgen.arguments import as_int
+from ptxgen.arguments import as_int, shown
 from ptxgen.errors import ModelError
 from ptxgen.json_text import parse_json
 from ptxtune import hf_modules
@@ -195,7 +195,7 @@ class _Reader:
             )
         number = as_int(value)
         if number is None or number <= 0:
-            raise ModelError(f"{self.where}: {found} = {value!r} must be a positive integer.")
+            raise ModelError(f"{self.where}: {found} = {shown(value)} must be a positive integer.")
         return number
 
     def count(self, name: str, default: int) -> int:
@@ -205,7 +205,9 @@ class _Reader:
             return default
         number = as_int(value)
         if number is None or number < 0:
-            raise ModelError(f"{self.where}: {name} = {value!r} must be an integer of at least 0.")
+            raise ModelError(
+                f"{self.where}: {name} = {shown(value)} must be an integer of at least 0."
+            )
         return number
 
     def switch(self, name: str, default: bool) -> bool:
@@ -214,7 +216,7 @@ class _Reader:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise ModelError(f"{self.where}: {name} = {value!r} must be true or false.")
+            raise ModelError(f"{self.where}: {name} = {shown(value)} must be true or false.")
         return value
 
     def bias(self, bias: Bias) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from ptxgen.arguments import shown
 from ptxgen.errors import ProblemError
 from ptxgen.problem import Dtype, Zero, check_m
 from ptxtune.selection import BOTH, DTYPE, GROUP, PROTOCOLS, ZERO
@@ -37,7 +38,7 @@ def _batch_size(word: str, least: int) -> int:
         m = check_m(int(word))
     except ValueError as error:
         raise click.BadParameter(
-            f"{word!r} is not an integer; write batch sizes as 1,8,16."
+            f"{shown(word)} is not an integer; write batch sizes as 1,8,16."
         ) from error
     except ProblemError as error:
         raise click.BadParameter(str(error)) from error

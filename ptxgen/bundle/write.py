@@ -118,6 +118,15 @@ def write_bundle(out_dir: Path | str, spec: BundleSpec, force: bool = False) -> 
     return target
 
 
+def check_out(out_dir: Path, force: bool = False) -> None:
+    """Raises BundleError where write_bundle would refuse the folder: before anything is compiled."""
+    target = out_dir.absolute()
+    try:
+        _check_target(target, force)
+    except OSError as error:
+        raise _disk_error(target, error) from None
+
+
 def _check_spec(spec: BundleSpec) -> None:
     sizes = [bucket.m_max for bucket in spec.buckets]
     archs = {bucket.source.arch for bucket in spec.buckets}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -29,9 +28,7 @@ from ptxtune.target import resolve_target
 @problem_options(several=False)
 @m_option(least=1)
 @protocol_option(several=False, default="plain")
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Folder of the bundle, new."
-)
+@click.option("--out", type=click.Path(), required=True, help="Folder of the bundle, new.")
 @click.option("--measured", is_flag=True, help="Leave predicted winners out.")
 @click.option("--force", is_flag=True, help="Replace an older bundle.")
 @batch_invariant_option
@@ -43,7 +40,7 @@ def command(
     *,
     m: tuple[int, ...],
     protocol: str,
-    out: Path,
+    out: str,
     measured: bool,
     batch_invariant: bool,
     force: bool,
