@@ -15,8 +15,8 @@ from ptxgen.families.invariant import invariant_key, is_invariant
 from ptxgen.json_text import parse_json
 from ptxgen.problem import GROUP_SIZES, Dtype, Problem, Zero, check_m
 
-PROBE_N = (4096, 64)
-PROBE_K = (8192, 512, 128)
+PROBE_N = (1 << 16, 4096, 64)
+PROBE_K = (1 << 18, 8192, 512, 128)
 """Sizes that stand for all: large ones, which have room for every split, and single tiles."""
 
 

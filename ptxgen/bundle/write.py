@@ -119,7 +119,7 @@ def write_bundle(out_dir: Path | str, spec: BundleSpec, force: bool = False) -> 
 
 
 def check_out(out_dir: Path, force: bool = False) -> None:
-    """Raises BundleError where write_bundle would refuse the folder: before anything is compiled."""
+    """Raises BundleError where write_bundle would refuse the folder; before compiling for it."""
     target = out_dir.absolute()
     try:
         _check_target(target, force)

@@ -201,3 +201,21 @@ def test_pin_that_is_illegal_for_a_problem_is_passed_over(tmp_path: Path) -> Non
     )
     answer = json.loads(run(*small, PTXTUNE_PIN=json.dumps(illegal)).stdout)["answers"][0]
     assert answer["level"] == "default"
+    assert "PTXTUNE_PIN does not count here" in answer["message"]
+
+
+def test_pin_that_is_legal_nowhere_is_an_error_and_fails_doctor(tmp_path: Path) -> None:
+    listed = json.loads(run("emit", *LAYER, "--m", "1", "--json", "--gpu", "h200").stdout)
+    here = {"PTXTUNE_DB": str(tmp_path / "d"), "PTXTUNE_CACHE_DIR": str(tmp_path / "c")}
+    nowhere = json.dumps(listed["config"] | {"block_n": 7})
+    for words in (("best", *LAYER), ("tune", *LAYER), ("export", *LAYER, "--out", "b")):
+        result = run(*words, PTXTUNE_PIN=nowhere, CUDA_VISIBLE_DEVICES="", **here)
+        assert result.exit_code == 2
+        assert "block_n = 7" in result.stderr
+        assert "legal for no layer" in result.stderr
+    for pin in (nowhere, "fastest please"):
+        checks = json.loads(run("doctor", "--json", PTXTUNE_PIN=pin, **here).stdout)["checks"]
+        (found,) = (check for check in checks if check["name"] == "pin")
+        assert found["health"] == "failed"
+    listed = json.loads(run("doctor", "--json", PTXTUNE_PIN="", **here).stdout)["checks"]
+    assert next(check for check in listed if check["name"] == "pin")["detail"] == "none"
