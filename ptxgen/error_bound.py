@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from ptxgen.problem import SYMMETRIC_ZERO, Dtype, Problem
+from ptxgen.promise import UNIT_ROUNDOFF
 from ptxgen.weights.quantize import QuantizedWeight, dequantize_rows
 
-UNIT_ROUNDOFF: dict[Dtype, float] = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 LEAST_WEIGHT_ERROR: dict[Dtype, float] = {"fp16": 2.0**-25, "bf16": 2.0**-69}
 LEAST_OUTPUT_ERROR: dict[Dtype, float] = {"fp16": 2.0**-25, "bf16": 2.0**-134}
 SUM_ERROR = 2.0**-22
@@ -54,12 +54,6 @@ def error_bound(
     if bias is not None:
         error += SUM_ERROR * bias.double().abs()
     return error + unit * (exact.abs() + error) + LEAST_OUTPUT_ERROR[problem.dtype]
-
-
-def promise(problem: Problem) -> str:
-    """The promise in one line."""
-    kept = "FP32 sums" if problem.whole_k else "FP32 sums, whatever the other scales of its row"
-    return f"each weight (q - zero) * scale is rounded once to {problem.dtype} or finer, {kept}"
 
 
 def _sizes(weight: QuantizedWeight, problem: Problem) -> Tensor:

@@ -10,6 +10,8 @@ from ptxgen.weights.quantize import MAX_NIBBLE, TORCH_DTYPES, QuantizedWeight
 
 SMALLEST, LARGEST = 2.0**-24, 60000.0
 """Scales of fp16: its smallest number, and almost its largest."""
+OUTLIER = 16.0
+"""Large enough that a hundred thousandth of it is no subnormal number of fp16."""
 X_EXPONENTS = (-13, 13)
 """Of the sizes of activations: normal numbers of fp16 whose products with a group are too."""
 
@@ -69,3 +71,32 @@ def _nibbles(problem: Problem, scales: torch.Tensor, generator: torch.Generator)
         scales,
         zeros.to(torch.uint8) if problem.zero == "int" else None,
     )
+
+
+def outlier_weight(
+    problem: Problem, ratio: float, seed: int = 0, device: str = "cpu"
+) -> QuantizedWeight:
+    """A weight whose rows have one group of large scales.
+
+    Args:
+        problem: the first group of its rows has scales of OUTLIER, all others of OUTLIER / ratio to
+            twice that.
+        ratio: 1 or more.
+        seed: of all values.
+        device: where the tensors lie.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    factors = 1 + torch.rand(problem.n, problem.num_groups, generator=generator)
+    scales = factors * (OUTLIER / ratio)
+    scales[:, 0] = OUTLIER
+    weight = _nibbles(problem, scales.to(TORCH_DTYPES[problem.dtype]), generator)
+    zeros = None if weight.zeros is None else weight.zeros.to(device)
+    return QuantizedWeight(weight.q.to(device), weight.scales.to(device), zeros)
+
+
+def outlier_tokens(problem: Problem, m: int, seed: int = 0, device: str = "cpu") -> torch.Tensor:
+    """Activations [m, K] for such a weight: N(0, 1), and 0 where its scales are large."""
+    check_m(m)
+    x = torch.randn(m, problem.k, generator=torch.Generator().manual_seed(seed))
+    x[:, : problem.group_size] = 0
+    return x.to(TORCH_DTYPES[problem.dtype]).to(device)
