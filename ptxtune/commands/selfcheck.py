@@ -18,6 +18,7 @@ from db.store import Store
 from db.trial_file import write_trials
 from ptxgen import env
 from ptxgen.errors import ArchError
+from ptxtune.accuracy_text import accuracy_document, accuracy_text
 from ptxtune.interrupts import INTERRUPTED
 from ptxtune.options import (
     cache_option,
@@ -32,7 +33,9 @@ from ptxtune.selection import select_problems
 from ptxtune.selfcheck_text import gates_document, gates_text, soak_document, soak_text
 from ptxtune.shapes_text import shapes_document, shapes_text
 from ptxtune.target import resolve_target
+from ptxtune.toolchain import current_toolchain
 from ptxtune.tuning import make_job
+from search.accuracy import accuracy
 from search.gates import Gate, offline_gates
 from search.job import EVALUATOR, TuneJob
 from search.progress import ProgressView
@@ -100,6 +103,12 @@ REPLAY_TRIALS = 100
     metavar="SECONDS",
     help="On the GPU: check random configs of all families on random shapes, for so long.",
 )
+@click.option(
+    "--accuracy",
+    "table",
+    is_flag=True,
+    help="On the GPU: errors of the built-in kernels, by batch and by spread of a row's scales.",
+)
 @device_option
 @cache_option
 @json_option
@@ -120,6 +129,7 @@ def command(
     lanes: int | None,
     seconds: float | None,
     shapes: float | None,
+    table: bool,
     device: str | None,
     cache_dir: str | None,
     as_json: bool,
@@ -139,16 +149,14 @@ def command(
       ptxtune selfcheck --soak 1000
       ptxtune selfcheck --soak 1000 --gpu-faults --seconds 200
       ptxtune selfcheck --shapes 600
+      ptxtune selfcheck --accuracy
     """
-    modes = (record_file, replay_file, faults, shapes)
+    modes = (record_file, replay_file, faults, shapes, table or None)
     if sum(mode is not None for mode in modes) > 1:
         raise click.UsageError(
-            "--record, --replay, --soak and --shapes exclude each other; choose one."
+            "--record, --replay, --soak, --shapes and --accuracy exclude each other; choose one."
         )
-    if gpu_faults and faults is None:
-        raise click.UsageError("--gpu-faults says which faults; add --soak N for how many.")
-    if faults is None and (lanes is not None or seconds is not None):
-        raise click.UsageError("--lanes and --seconds say how to soak; add --soak N.")
+    _check_soak(faults, gpu_faults, lanes, seconds)
     if shapes is not None and (layer["n"] is not None or layer["k"] is not None):
         raise click.UsageError("--shapes draws its problems itself; leave out --n and --k.")
     if device is not None and (faults is not None or replay_file is not None):
@@ -161,6 +169,8 @@ def command(
         code = _show_soak(report, as_json)
     elif shapes is not None:
         code = _check_shapes(shapes, seed, device=device, cache_dir=cache_dir, as_json=as_json)
+    elif table:
+        code = _code(_show_accuracy(layer, seed, device, as_json))
     elif replay_file is not None:
         recording = load_recording(replay_file)
         gates = offline_gates(recording, trials=REPLAY_TRIALS, seeds=repeats)
@@ -176,6 +186,18 @@ def command(
         else:
             code = _check(job, repeats, as_json)
     context.exit(code)
+
+
+def _check_soak(
+    faults: int | None, gpu_faults: bool, lanes: int | None, seconds: float | None
+) -> None:
+    """Raises a usage error where an option of --soak stands without it."""
+    if faults is not None:
+        return
+    if gpu_faults:
+        raise click.UsageError("--gpu-faults says which faults; add --soak N for how many.")
+    if lanes is not None or seconds is not None:
+        raise click.UsageError("--lanes and --seconds say how to soak; add --soak N.")
 
 
 def _job(
@@ -279,6 +301,34 @@ def _code(passed: bool, stopped: str = "") -> int:
     if stopped.endswith(signal.SIGINT.name):
         return INTERRUPTED
     return 0 if passed else 1
+
+
+def _show_accuracy(layer: dict[str, Any], seed: int, device: str | None, as_json: bool) -> bool:
+    """The accuracy table of one problem's N, K and group, for all dtypes and zero points."""
+    target = resolve_target(None, device=device)
+    if target.detected is None:
+        raise ArchError(
+            f"--accuracy runs kernels on a GPU, and none is here ({target.reason}). The tests in "
+            f"tests/compile hold kernels to the same bound without one."
+        )
+    if layer["n"] is None and layer["k"] is None:
+        layer["n"], layer["k"] = 2048, 4096
+    (problem,) = select_problems(**layer).problems
+    rows = accuracy(problem, seed, target.only_uuid)
+    toolchain = current_toolchain(target.driver)
+    provenance = {
+        "device": target.detected.name,
+        "driver": toolchain.driver,
+        "nvrtc": toolchain.nvrtc,
+        "torch": toolchain.torch,
+        "commit": toolchain.commit,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+    if as_json:
+        say_json(accuracy_document(problem, rows, provenance))
+    else:
+        say(accuracy_text(problem, rows, provenance))
+    return all(row.passed for row in rows)
 
 
 def _show_soak(report: SoakReport, as_json: bool) -> int:
