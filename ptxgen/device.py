@@ -34,6 +34,7 @@ STICKY = frozenset(
 TENSOR_MAP_VERSION = 12000
 LAUNCH_VERSION = 11080
 
+
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
     """What the driver says of a device.
@@ -179,18 +180,7 @@ class LoadedKernel:
             DriverError: the launch was refused.
             TensorError: the tensor map cannot describe x.
         """
-        code = self._launch(
-            x=x,
-            packed=packed,
-            bias=bias,
-            y=y,
-            workspace=workspace,
-            m=m,
-            ldx=ldx,
-            ldy=ldy,
-            stream=stream,
-            chained=chained,
-        )
+        code = self._launch(x, packed, bias, y, workspace, m, ldx, ldy, stream, chained)
         if code:
             call(
                 (driver.CUresult(code),),

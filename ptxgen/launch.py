@@ -37,9 +37,9 @@ class WorkspacePool:
     counters of every batch end at the same place (LaunchPlan.counter_bytes).
 
     While a CUDA graph is captured nothing can be allocated that is zero at the first replay. Such
-    launches take the workspace of their stream, or where an engine warmed up on another stream than it
-    captures on, the one that reserve made. What a graph holds is never freed nor replaced; graphs that
-    share a reserved workspace must be replayed one after the other.
+    launches take the workspace of their stream, or the one that reserve made where an engine warmed
+    up on another stream than it captures on. What a graph holds is never freed nor replaced; graphs
+    that share a reserved workspace must be replayed one after the other.
     """
 
     _workspaces: dict[tuple[LoadedKernel, torch.device, int], _Workspace] = field(
@@ -59,11 +59,12 @@ class WorkspacePool:
             return 0
         key = (kernel, device, stream)
         found = self._workspaces.get(key)
-        fits = found is not None and _fits(found, plan, m)
+        if found is not None and not _fits(found, plan, m):
+            found = None
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            found = found if fits else self._reserved_for(kernel, m, device)
+            found = found or self._reserved_for(kernel, m, device)
             self._held.setdefault(kernel, {})[id(found)] = found
-        elif not fits:
+        elif found is None:
             found = self._workspaces[key] = _zeroed(plan, m, device)
         return found.pointer(plan, m)
 
@@ -136,7 +137,7 @@ def run(  # noqa: PLR0917
     if m == 0:
         return y
     rows = aligned_rows(rows)
-    if x.get_device() == torch.cuda.current_device():  # a device guard costs as much as a launch
+    if x.get_device() == torch._C._cuda_getDevice():  # a device guard costs as much as a launch
         launch_rows(kernel, rows, packed, bias, y, workspaces, chained)
     else:
         with torch.cuda.device(x.device):

@@ -1,8 +1,8 @@
 """MapEncoder: the driver's 128 opaque bytes of a kernel's tensor map of x, encoded in place.
 
 cuda-python's wrapper keeps the result in a Python object, which is only 16-byte aligned where the
-driver asks for 64, and makes every argument anew; so cuTensorMapEncodeTiled is called at its address
-here, on memory and arguments that are made once.
+driver asks for 64, and makes every argument anew; so cuTensorMapEncodeTiled is called at its
+address here, on memory and arguments that are made once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ctypes
 
 from ptxgen.errors import DriverError
 from ptxgen.tensor_map import (
+    BASE_ALIGN,
     DATA_TYPE_UINT16,
     ELEMENT_BYTES,
     INTERLEAVE_NONE,
@@ -45,7 +46,7 @@ ENCODE = ctypes.CFUNCTYPE(
 
 
 class MapEncoder:
-    """128 bytes at a 64-byte aligned address, which describe the latest x; a kernel takes them by value.
+    """128 bytes at a 64-byte aligned address that describe the latest x; a kernel takes a copy.
 
     Attributes:
         address: of the bytes on the host.
@@ -86,9 +87,10 @@ class MapEncoder:
         """
         if self._latest == (x, m, ldx):
             return
+        if x % BASE_ALIGN or self._latest is None or self._latest[1:] != (m, ldx):
+            recipe = TensorMapRecipe(x, self._inputs, m, ldx * ELEMENT_BYTES, self._box)
+            self._dims[1], self._strides[0] = m, recipe.row_bytes
         self._latest = None
-        recipe = TensorMapRecipe(x, self._inputs, m, ldx * ELEMENT_BYTES, self._box)
-        self._dims[1], self._strides[0] = m, recipe.row_bytes
         code = self._encode(
             self.address,
             DATA_TYPE_UINT16,
@@ -104,5 +106,6 @@ class MapEncoder:
             OOB_FILL_ZERO,
         )
         if code:
+            recipe = TensorMapRecipe(x, self._inputs, m, ldx * ELEMENT_BYTES, self._box)
             raise DriverError(f"encoding {recipe} failed with CUresult {code}.", code=code)
         self._latest = (x, m, ldx)

@@ -47,10 +47,10 @@ class KernelSet:
     """
 
     def __init__(self, problem: Problem, device: torch.device, served: Sequence[Served]) -> None:
-        """Takes kernels that are loaded on the device, by ascending m_max, and makes their workspaces.
+        """Takes kernels loaded on the device, by ascending m_max, and makes their workspaces.
 
-        Nothing is allocated later but outputs, copies of unaligned inputs, and the dense weight where
-        dequantize + matmul is faster.
+        Nothing is allocated later but outputs, copies of unaligned inputs, and the dense weight
+        where dequantize + matmul is faster.
         """
         self.problem = problem
         self.device = device
@@ -69,8 +69,8 @@ class KernelSet:
         """y[..., N] = x[..., K] @ W^T (+ bias).
 
         Args:
-            x: [..., K] in the problem's dtype on the device, any strides and offset. The product of the
-                leading dimensions is M; 0 gives an empty result.
+            x: [..., K] in the problem's dtype on the device, any strides and offset. The product
+                of the leading dimensions is M; 0 gives an empty result.
             packed: the packed weight, uint8, from ptxgen.weights.pack.
             bias: [N] where the problem has one.
             chained: by programmatic dependent launch.
@@ -86,7 +86,7 @@ class KernelSet:
         if m == 0:
             return y
         rows = aligned_rows(rows)
-        if self._index == torch.cuda.current_device():
+        if self._index == torch._C._cuda_getDevice():
             self._run(rows, packed, bias, y, chained)
         else:
             with torch.cuda.device(self.device):
@@ -154,6 +154,6 @@ class KernelSet:
             )
         if torch.is_grad_enabled() and x.requires_grad:
             raise TensorError(
-                "x requires a gradient, and 4-bit weights have no backward pass; call the layer under "
-                "torch.no_grad() or torch.inference_mode(), or detach x."
+                "x requires a gradient, and 4-bit weights have no backward pass; call the layer "
+                "under torch.no_grad() or torch.inference_mode(), or detach x."
             )

@@ -1,8 +1,8 @@
 """torch.ops.ptxtune.w4a16_linear: our kernels as a PyTorch operator.
 
-Its last argument is the problem's key: a string, so that torch.compile, torch.export and saved graphs
-can carry it. The kernels of (problem, device) are prepared once, by prepare_operator or on the first
-call; a compiled graph then only launches.
+Its last argument is the problem's key: a string, so that torch.compile, torch.export and saved
+graphs can carry it. The kernels of (problem, device) are prepared once, by prepare_operator or on
+the first call; a compiled graph then only launches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _lock = threading.Lock()
 def prepare_operator(problem: Problem, device: torch.device) -> Prepared:
     """Makes the operator ready for a problem on a device; done once for each of them.
 
-    Not while a CUDA graph is captured: kernels are compiled, loaded and given their workspaces here.
+    Not while a CUDA graph is captured: kernels are compiled and loaded, and workspaces made here.
 
     Raises:
         PtxtuneError: see ptxtune.layers.prepare.
@@ -59,8 +59,8 @@ def w4a16_linear(x: Tensor, packed: Tensor, bias: Tensor | None, problem: str) -
 def _late(problem: str, x: Tensor) -> KernelSet:
     if torch.cuda.is_current_stream_capturing():
         raise TensorError(
-            f"a CUDA graph is being captured, and the kernels of {problem} are not loaded; call the "
-            f"layer once, or prepare_operator, before the capture."
+            f"a CUDA graph is being captured, and the kernels of {problem} are not loaded; call "
+            f"the layer once, or prepare_operator, before the capture."
         )
     return prepare_operator(_problem(problem), x.device).kernels
 

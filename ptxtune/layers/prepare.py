@@ -66,8 +66,8 @@ def prepare(problem: Problem, device: torch.device, *, db: str | None = None) ->
         db: database; None for PTXTUNE_DB, else the user's.
 
     Raises:
-        PtxtuneError: the GPU has no kernels, the database cannot be read, a kernel does not compile or
-            the driver refuses it.
+        PtxtuneError: the GPU has no kernels, the database cannot be read, a kernel does not
+            compile or the driver refuses it.
     """
     target = target_of(device)
     answers = best_answers([problem], M_BUCKETS, target=target, db=db)
@@ -77,6 +77,7 @@ def prepare(problem: Problem, device: torch.device, *, db: str | None = None) ->
         dense = emit_dequantize(problem, target.arch)
     cubins = _compiled([*sources, *([dense] if dense else [])])
     with torch.cuda.device(device):
+        torch.cuda.synchronize()  # makes torch's context current, where nothing has yet
         loaded: dict[str, LoadedKernel] = {}
         for source in (*sources, *([dense] if dense else [])):
             digest = source.digest()
@@ -108,8 +109,7 @@ def _compiled(sources: Sequence[KernelSource]) -> dict[str, bytes]:
     with ThreadPoolExecutor(COMPILE_THREADS) as pool:
         entries = pool.map(partial(CompileCache.get_or_compile, cache), different.values())
         return {
-            digest: entry.compiled.cubin
-            for digest, entry in zip(different, entries, strict=True)
+            digest: entry.compiled.cubin for digest, entry in zip(different, entries, strict=True)
         }
 
 

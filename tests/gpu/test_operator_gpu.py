@@ -28,15 +28,14 @@ class Made:
     """A packed layer, its inputs and what they should give."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        self.problem, self.key = problem, problem.key()
         data = random_problem_data(problem, max(BATCHES), seed=3, device="cuda")
         self.x, self.bias = data.x, data.bias
         self.packed = pack(data.weight, problem)
         self.expected = reference_output(data.x, data.weight, problem, data.bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        key = self.problem.key()
-        return torch.ops.ptxtune.w4a16_linear(x, self.packed, self.bias, key)
+        return torch.ops.ptxtune.w4a16_linear(x, self.packed, self.bias, self.key)
 
     def assert_right(self, y: Tensor) -> None:
         rows = y.reshape(-1, self.problem.n)
@@ -75,7 +74,7 @@ def test_unaligned_and_strided_rows(made: Made) -> None:
 
 
 def test_opcheck_passes(made: Made) -> None:
-    arguments = (made.x[:5], made.packed, made.bias, made.problem.key())
+    arguments = (made.x[:5], made.packed, made.bias, made.key)
     torch.library.opcheck(torch.ops.ptxtune.w4a16_linear.default, arguments)
 
 
@@ -132,13 +131,13 @@ def test_two_streams_at_once(made: Made) -> None:
 
 
 def test_what_does_not_fit_is_refused(made: Made) -> None:
-    key = made.problem.key()
+    key = made.key
     operator = torch.ops.ptxtune.w4a16_linear
     with pytest.raises(TensorError, match="last dimension must be K"):
         operator(made.x[:2, :512], made.packed, made.bias, key)
     with pytest.raises(TensorError, match="Convert or move"):
         operator(made.x[:2].float(), made.packed, made.bias, key)
-    with pytest.raises(TensorError, match="from ptxtune.pack"):
+    with pytest.raises(TensorError, match=r"from ptxtune\.pack"):
         operator(made.x[:2], made.packed[16:], made.bias, key)
     with pytest.raises(TensorError, match="backward"):
         made(made.x[:2].clone().requires_grad_())

@@ -1,6 +1,6 @@
 """PtxtuneLinearKernel: vLLM's mixed-precision linear layer on our kernels. Imports vLLM.
 
-One class serves GPTQ, AWQ and compressed-tensors, which vLLM's own loaders bring to one form before.
+One class serves GPTQ, AWQ and compressed-tensors: vLLM's own loaders bring them to one form.
 """
 
 from __future__ import annotations
@@ -80,10 +80,8 @@ class PtxtuneLinearKernel(MPLinearKernel):
         y = torch.ops.ptxtune.w4a16_linear(x, packed, None, self._plain)
         return y if bias is None else y.add_(bias)
 
-    def _prepare(
-        self, layer: torch.nn.Module, problem: Problem, device: torch.device
-    ) -> None:
-        """Loads the kernels that calls will ask for, with the bias fused where the layer has one."""
+    def _prepare(self, layer: torch.nn.Module, problem: Problem, device: torch.device) -> None:
+        """Loads the kernels that calls will ask for, a bias fused where the layer has one."""
         has_bias = getattr(layer, "bias", None) is not None
         split_inputs = self.config.partition_weight_shape[0] != self.config.full_weight_shape[0]
         self._plain = problem.key()
@@ -130,17 +128,24 @@ def _problem(c: MPLinearLayerConfig) -> Problem:
 def _refusal(c: MPLinearLayerConfig) -> str | None:
     """Why we have no kernel for a layer; None where we have one."""
     capability = torch.cuda.get_device_capability()
-    if capability not in {arch.capability for arch in ARCHS.values()}:
-        return f"ptxtune has no kernels for compute capability {'.'.join(map(str, capability))}"
     wanted = scalar_types.uint4 if c.zero_points else scalar_types.uint4b8
-    if c.weight_type != wanted:
-        return f"ptxtune has no kernels for weights of {c.weight_type}"
-    if c.act_type not in DTYPES:
-        return f"ptxtune has no kernels for activations of {c.act_type}"
-    if getattr(c, "out_type", None) not in (None, c.act_type):
-        return f"ptxtune gives {c.act_type}, not {c.out_type}"
-    if getattr(c, "has_g_idx", False) and c.partition_weight_shape[0] != c.full_weight_shape[0]:
-        return "ptxtune cannot split the inputs of an act-order layer over ranks"
+    split = c.partition_weight_shape[0] != c.full_weight_shape[0]
+    reasons = {
+        f"ptxtune has no kernels for compute capability {'.'.join(map(str, capability))}": (
+            capability not in {arch.capability for arch in ARCHS.values()}
+        ),
+        f"ptxtune has no kernels for weights of {c.weight_type}": c.weight_type != wanted,
+        f"ptxtune has no kernels for activations of {c.act_type}": c.act_type not in DTYPES,
+        f"ptxtune gives {c.act_type}, not {getattr(c, 'out_type', None)}": (
+            getattr(c, "out_type", None) not in (None, c.act_type)
+        ),
+        "ptxtune cannot split the inputs of an act-order layer over ranks": (
+            getattr(c, "has_g_idx", False) and split
+        ),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            return reason
     try:
         _problem(c)
     except ProblemError as error:
