@@ -7,7 +7,7 @@ the first call; a compiled graph then only launches.
 
 from __future__ import annotations
 
-import logging
+import os
 import threading
 from functools import lru_cache
 
@@ -19,8 +19,6 @@ from ptxgen.problem import Problem
 from ptxtune.layers.kernel_set import KernelSet
 from ptxtune.layers.prepare import Prepared, prepare
 
-LOG = logging.getLogger("ptxtune")
-
 SCHEMA = "w4a16_linear(Tensor x, Tensor packed, Tensor? bias, str problem) -> Tensor"
 
 _library = torch.library.Library("ptxtune", "FRAGMENT")
@@ -29,6 +27,7 @@ _library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
 _ready: dict[tuple[str, int], KernelSet] = {}
 _prepared: dict[tuple[str, int], Prepared] = {}
 _lock = threading.Lock()
+_forked: list[int] = []
 
 
 def prepare_operator(problem: Problem, device: torch.device) -> Prepared:
@@ -48,6 +47,11 @@ def prepare_operator(problem: Problem, device: torch.device) -> Prepared:
         return _prepared[key]
 
 
+def prepared(problem: Problem, device: torch.device) -> Prepared | None:
+    """What prepare_operator made for a problem on a device; None where it has not been called."""
+    return _prepared.get((problem.key(), device.index or 0))
+
+
 def w4a16_linear(x: Tensor, packed: Tensor, bias: Tensor | None, problem: str) -> Tensor:
     """y[..., N] = x[..., K] @ W^T (+ bias); the CUDA kernel of the operator. See KernelSet."""
     kernels = _ready.get((problem, x.get_device()))
@@ -57,6 +61,11 @@ def w4a16_linear(x: Tensor, packed: Tensor, bias: Tensor | None, problem: str) -
 
 
 def _late(problem: str, x: Tensor) -> KernelSet:
+    if _forked:
+        raise TensorError(
+            "kernels were loaded before this process was forked, and CUDA does not survive a fork; "
+            "start worker processes by spawn, or load the model in them."
+        )
     if torch.cuda.is_current_stream_capturing():
         raise TensorError(
             f"a CUDA graph is being captured, and the kernels of {problem} are not loaded; call "
@@ -77,3 +86,14 @@ _problem = lru_cache(maxsize=1024)(Problem.from_key)
 
 _library.impl("w4a16_linear", w4a16_linear, "CUDA")
 torch.library.register_fake("ptxtune::w4a16_linear", _shape_only, lib=_library)
+
+
+def _after_fork() -> None:
+    """In the child: handles of the parent's kernels mean nothing there."""
+    if _ready:
+        _forked.append(1)
+        _ready.clear()
+        _prepared.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

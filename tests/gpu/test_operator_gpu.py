@@ -11,6 +11,7 @@ from ptxgen.errors import TensorError
 from ptxgen.problem import Problem
 from ptxgen.reference import random_problem_data, reference_output
 from ptxgen.weights.pack import pack
+from ptxtune.layers.linear import W4A16Linear
 from ptxtune.layers.operator import prepare_operator
 
 pytestmark = pytest.mark.gpu
@@ -141,3 +142,17 @@ def test_what_does_not_fit_is_refused(made: Made) -> None:
         operator(made.x[:2], made.packed[16:], made.bias, key)
     with pytest.raises(TensorError, match="backward"):
         made(made.x[:2].clone().requires_grad_())
+
+
+def test_a_module_in_a_model(made: Made) -> None:
+    """Eager, under autocast, compiled, and on a device that it was moved to."""
+    layer = W4A16Linear(
+        made.problem, made.packed.cpu(), None if made.bias is None else made.bias.cpu()
+    )
+    layer.cuda()
+    made.assert_right(layer(made.x[:5]))
+    with torch.autocast("cuda", dtype=made.x.dtype):
+        made.assert_right(layer(made.x[:5].float()))
+    compiled = torch.compile(layer, fullgraph=True)
+    made.assert_right(compiled(made.x[:5]))
+    assert "default" in repr(layer)
