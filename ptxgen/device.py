@@ -151,9 +151,8 @@ class LoadedKernel:
     def _attribute(self, which: Any) -> int:
         return int(call(driver.cuFuncGetAttribute(which, self._function), "cuFuncGetAttribute"))
 
-    def launch(
+    def launch(  # noqa: PLR0917  # a hot path: keywords cost 1 us
         self,
-        *,
         x: int,
         packed: int,
         bias: int,

@@ -12,8 +12,8 @@ from torch import Tensor
 from ptxgen.dequantize.product import multiply, write_dense
 from ptxgen.device import LoadedKernel
 from ptxgen.errors import TensorError
-from ptxgen.launch import WorkspacePool, aligned_rows, launch_rows
-from ptxgen.problem import Problem, check_m
+from ptxgen.launch import WorkspacePool, aligned_rows
+from ptxgen.problem import MAX_M, Problem, check_m
 from ptxgen.weights.layout import packed_layout
 from ptxgen.weights.quantize import TORCH_DTYPES
 
@@ -55,8 +55,10 @@ class KernelSet:
         self.problem = problem
         self.device = device
         self._index = device.index
+        self._n, self._k = problem.n, problem.k
         self._served = tuple(served)
         self._bounds = [item.m_max for item in served]
+        self._last = len(self._bounds) - 1
         self._dtype = TORCH_DTYPES[problem.dtype]
         self._packed_bytes = packed_layout(problem).total_bytes
         self._workspaces = WorkspacePool()
@@ -78,36 +80,66 @@ class KernelSet:
         Raises:
             TensorError: a tensor does not fit; nothing was launched.
         """
-        problem = self.problem
         self._check(x, packed, bias)
-        rows = x if x.dim() == 2 else x.reshape(-1, problem.k)
-        m = check_m(rows.shape[0])
-        y = x.new_empty((*x.shape[:-1], problem.n))
+        flat = x.dim() == 2
+        rows = x if flat else x.reshape(-1, self._k)
+        m = rows.shape[0]
+        if m > MAX_M:
+            check_m(m)
+        y = x.new_empty((m, self._n) if flat else (*x.shape[:-1], self._n))
         if m == 0:
             return y
-        rows = aligned_rows(rows)
+        address = rows.data_ptr()
+        stride = self._k
+        if address % ALIGN or not rows.is_contiguous():  # is_contiguous first would be slower
+            rows = aligned_rows(rows)
+            address, stride = rows.data_ptr(), rows.stride(0)
         if self._index == torch._C._cuda_getDevice():
-            self._run(rows, packed, bias, y, chained)
+            self._run(rows, m, address, stride, packed, bias, y, chained)
         else:
             with torch.cuda.device(self.device):
-                self._run(rows, packed, bias, y, chained)
+                self._run(rows, m, address, stride, packed, bias, y, chained)
         return y
 
     def serves(self, m: int) -> Served:
         """What computes a batch of m."""
-        return self._served[min(bisect_left(self._bounds, m), len(self._served) - 1)]
+        return self._served[bisect_left(self._bounds, m, 0, self._last)]
 
-    def _run(
-        self, rows: Tensor, packed: Tensor, bias: Tensor | None, y: Tensor, chained: bool
+    def _run(  # noqa: PLR0917
+        self,
+        rows: Tensor,
+        m: int,
+        address: int,
+        stride: int,
+        packed: Tensor,
+        bias: Tensor | None,
+        y: Tensor,
+        chained: bool,
     ) -> None:
-        item = self.serves(rows.shape[0])
+        """Launches on rows [m, K] at an address, rows a stride apart, on the current stream."""
+        item = self.serves(m)
         if item.dequantizer is None:
-            launch_rows(item.kernel, rows, packed, bias, y, self._workspaces, chained)
+            stream = torch._C._cuda_getCurrentRawStream(self._index)
+            workspace = 0
+            if item.kernel.plan.has_workspace:
+                workspace = self._workspaces.pointer(item.kernel, m, self.device, stream)
+            item.kernel.launch(
+                address,
+                packed.data_ptr(),
+                0 if bias is None else bias.data_ptr(),
+                y.data_ptr(),
+                workspace,
+                m,
+                stride,
+                self._n,
+                stream,
+                chained,
+            )
             return
         # A fresh tensor a call: kept ones would be those of a graph's own memory after a capture.
         dense = torch.empty((self.problem.n, self.problem.k), dtype=y.dtype, device=y.device)
         write_dense(item.dequantizer, self.problem, packed, dense)
-        multiply(rows, dense, bias, y.view(rows.shape[0], self.problem.n))
+        multiply(rows, dense, bias, y.view(m, self._n))
 
     def _check(self, x: Tensor, packed: Tensor, bias: Tensor | None) -> None:
         problem = self.problem
