@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -11,8 +10,8 @@ from typing import Any
 from cuda.bindings import driver
 
 from ptxgen.errors import DriverError
+from ptxgen.prepared_launch import PreparedLaunch
 from ptxgen.source import LaunchPlan
-from ptxgen.tensor_map_encode import LatestTensorMap, encode
 
 # Errors after which the context is lost (CUDA Driver API, "CUresult").
 STICKY = frozenset(
@@ -31,19 +30,9 @@ STICKY = frozenset(
     }
 )
 
+# CUDA versions that brought the functions which are called at their address.
 TENSOR_MAP_VERSION = 12000
-"""CUDA version that brought tensor maps, as the driver writes it."""
-
-ARGUMENT_TYPES = (
-    ctypes.c_void_p,  # x
-    ctypes.c_void_p,  # packed
-    ctypes.c_void_p,  # bias
-    ctypes.c_void_p,  # y
-    ctypes.c_void_p,  # workspace
-    ctypes.c_int,  # m
-    ctypes.c_longlong,  # ldx
-    ctypes.c_longlong,  # ldy
-)
+LAUNCH_VERSION = 11080
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +111,6 @@ class LoadedKernel:
             DriverError: the image is not for this device, or wants more than it has.
         """
         self.plan = plan
-        self._x_maps = LatestTensorMap(lambda recipe: encode(recipe, tensor_map_encoder()))
         self._module = call(driver.cuModuleLoadData(cubin), "cuModuleLoadData")
         self._function = call(
             driver.cuModuleGetFunction(self._module, entry.encode()), f"finding entry {entry}"
@@ -143,6 +131,12 @@ class LoadedKernel:
             ),
             "setting the shared-memory carve-out",
         )
+        self._launch = PreparedLaunch(
+            plan,
+            int(self._function),
+            launcher=_address("cuLaunchKernelEx", LAUNCH_VERSION),
+            encoder=_address("cuTensorMapEncodeTiled", TENSOR_MAP_VERSION) if plan.x_box else 0,
+        )
         self.registers = self._attribute(which.CU_FUNC_ATTRIBUTE_NUM_REGS)
         self.local_bytes = self._attribute(which.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)
         self.ctas_per_sm = int(
@@ -157,9 +151,8 @@ class LoadedKernel:
     def _attribute(self, which: Any) -> int:
         return int(call(driver.cuFuncGetAttribute(which, self._function), "cuFuncGetAttribute"))
 
-    def launch(
+    def launch(  # noqa: PLR0917  # a hot path: keywords cost 1 us
         self,
-        *,
         x: int,
         packed: int,
         bias: int,
@@ -186,24 +179,12 @@ class LoadedKernel:
             DriverError: the launch was refused.
             TensorError: the tensor map cannot describe x.
         """
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self.plan.grid(m)
-        config.blockDimX, config.blockDimY, config.blockDimZ = self.plan.threads, 1, 1
-        config.sharedMemBytes = self.plan.smem_bytes
-        config.hStream = driver.CUstream(stream)
-        if chained and self.plan.pdl:
-            config.attrs = [_programmatic_serialization()]
-            config.numAttrs = 1
-        values: tuple[Any, ...] = (x, packed, bias, y, workspace, m, ldx, ldy)
-        types: tuple[Any, ...] = ARGUMENT_TYPES
-        recipe = self.plan.x_map(x, m, ldx)
-        if recipe is not None:
-            # None as a type: cuda-python passes what the value's getPtr points to.
-            values, types = (*values, self._x_maps.of(recipe)), (*types, None)
-        call(
-            driver.cuLaunchKernelEx(config, self._function, (values, types), 0),
-            f"launching {self.plan.grid(m)} CTAs of {self.plan.threads} threads",
-        )
+        code = self._launch(x, packed, bias, y, workspace, m, ldx, ldy, stream, chained)
+        if code:
+            call(
+                (driver.CUresult(code),),
+                f"launching {self.plan.grid(m)} CTAs of {self.plan.threads} threads",
+            )
 
     def unload(self) -> None:
         """Frees the module; the kernel must not be launched any more."""
@@ -211,19 +192,11 @@ class LoadedKernel:
 
 
 @cache
-def tensor_map_encoder() -> int:
-    """Address of the driver's cuTensorMapEncodeTiled. Raises DriverError where it has none."""
+def _address(name: str, version: int) -> int:
+    """Where a function of the driver is. Raises DriverError where it has none."""
     flags = driver.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
-    name = "cuTensorMapEncodeTiled"
-    found = driver.cuGetProcAddress(name.encode(), TENSOR_MAP_VERSION, flags.value)
+    found = driver.cuGetProcAddress(name.encode(), version, flags.value)
     address = int(call(found, f"finding {name}"))
     if not address:
         raise DriverError(f"the driver has no {name}; update it to one of CUDA 12.0 or newer.")
     return address
-
-
-def _programmatic_serialization() -> Any:
-    attribute = driver.CUlaunchAttribute()
-    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    attribute.value.programmaticStreamSerializationAllowed = 1
-    return attribute

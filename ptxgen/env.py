@@ -36,9 +36,10 @@ PIN = EnvVar(
     "PTXTUNE_PIN", "config (JSON) that wins over the database, for every problem it is legal for"
 )
 COMMIT = EnvVar("PTXTUNE_COMMIT", "commit to record with results, in place of the git checkout's")
+VLLM = EnvVar("PTXTUNE_VLLM", "0 leaves vLLM its own kernels (default: ours, where there is one)")
 TEST_POSTGRES = EnvVar("PTXTUNE_TEST_POSTGRES", "URL of a PostgreSQL server for the tests")
 
-ENV_VARS: tuple[EnvVar, ...] = (CACHE_DIR, DB, PIN, COMMIT, TEST_POSTGRES)
+ENV_VARS: tuple[EnvVar, ...] = (CACHE_DIR, DB, PIN, COMMIT, VLLM, TEST_POSTGRES)
 
 
 def cache_dir() -> Path:
@@ -82,3 +83,8 @@ def named_commit() -> str:
 def pinned_config() -> str:
     """The text of PTXTUNE_PIN; empty where nothing is pinned."""
     return PIN.get()
+
+
+def vllm_wanted() -> bool:
+    """Whether our kernels may replace vLLM's: PTXTUNE_VLLM is not 0, off, no or false."""
+    return VLLM.get().lower() not in ("0", "off", "no", "false")

@@ -35,33 +35,69 @@ class WorkspacePool:
 
     A launch with another batch never meets partial sums where it expects counters, because the
     counters of every batch end at the same place (LaunchPlan.counter_bytes).
+
+    While a CUDA graph is captured nothing can be allocated that is zero at the first replay. Such
+    launches take the workspace of their stream, or the one that reserve made where an engine warmed
+    up on another stream than it captures on. What a graph holds is never freed nor replaced; graphs
+    that share a reserved workspace must be replayed one after the other.
     """
 
     _workspaces: dict[tuple[LoadedKernel, torch.device, int], _Workspace] = field(
         default_factory=dict
     )
+    _reserved: dict[tuple[LoadedKernel, torch.device], _Workspace] = field(default_factory=dict)
+    _held: dict[LoadedKernel, dict[int, _Workspace]] = field(default_factory=dict)
 
     def pointer(self, kernel: LoadedKernel, m: int, device: torch.device, stream: int) -> int:
         """Device pointer for a batch of m; 0 where none is needed. Allocates only to grow.
 
-        Call it once with the largest batch before a CUDA graph is captured.
+        Raises:
+            TensorError: the stream is capturing, and nothing large enough was reserved.
         """
         plan = kernel.plan
         if not plan.workspace_bytes(m):
             return 0
         key = (kernel, device, stream)
         found = self._workspaces.get(key)
-        if found is None or not _fits(found, plan, m):
-            head = plan.counter_bytes(m)
-            size = plan.workspace_bytes(m)
-            found = _Workspace(torch.zeros(size, dtype=torch.uint8, device=device), head)
-            self._workspaces[key] = found
+        if found is not None and not _fits(found, plan, m):
+            found = None
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            found = found or self._reserved_for(kernel, m, device)
+            self._held.setdefault(kernel, {})[id(found)] = found
+        elif found is None:
+            found = self._workspaces[key] = _zeroed(plan, m, device)
         return found.pointer(plan, m)
+
+    def reserve(self, kernel: LoadedKernel, m: int, device: torch.device) -> None:
+        """Makes the workspace that captured launches of up to m tokens use. Not while capturing."""
+        if not kernel.plan.workspace_bytes(m):
+            return
+        found = self._reserved.get((kernel, device))
+        if found is None or not _fits(found, kernel.plan, m):
+            self._reserved[kernel, device] = _zeroed(kernel.plan, m, device)
+
+    def _reserved_for(self, kernel: LoadedKernel, m: int, device: torch.device) -> _Workspace:
+        found = self._reserved.get((kernel, device))
+        if found is None or not _fits(found, kernel.plan, m):
+            raise TensorError(
+                f"a CUDA graph is being captured, and no workspace of "
+                f"{kernel.plan.workspace_bytes(m)} bytes was made for M = {m} before; launch the "
+                f"kernel once with this batch on this stream, or reserve({m}), before the capture."
+            )
+        return found
 
     def forget(self, kernel: LoadedKernel) -> None:
         """Frees the workspaces of a kernel that is not launched any more."""
         for key in [key for key in self._workspaces if key[0] is kernel]:
             del self._workspaces[key]
+        for pair in [pair for pair in self._reserved if pair[0] is kernel]:
+            del self._reserved[pair]
+        self._held.pop(kernel, None)
+
+
+def _zeroed(plan: LaunchPlan, m: int, device: torch.device) -> _Workspace:
+    buffer = torch.zeros(plan.workspace_bytes(m), dtype=torch.uint8, device=device)
+    return _Workspace(buffer, plan.counter_bytes(m))
 
 
 def _fits(workspace: _Workspace, plan: LaunchPlan, m: int) -> bool:
@@ -101,21 +137,50 @@ def run(  # noqa: PLR0917
     if m == 0:
         return y
     rows = aligned_rows(rows)
-    with torch.cuda.device(x.device):
-        stream = torch.cuda.current_stream(x.device).cuda_stream
-        kernel.launch(
-            x=rows.data_ptr(),
-            packed=packed.data_ptr(),
-            bias=0 if bias is None else bias.data_ptr(),
-            y=y.data_ptr(),
-            workspace=workspaces.pointer(kernel, m, x.device, stream),
-            m=m,
-            ldx=rows.stride(0),
-            ldy=problem.n,
-            stream=stream,
-            chained=chained,
-        )
+    if x.get_device() == torch._C._cuda_getDevice():  # a device guard costs as much as a launch
+        launch_rows(kernel, rows, packed, bias, y, workspaces, chained)
+    else:
+        with torch.cuda.device(x.device):
+            launch_rows(kernel, rows, packed, bias, y, workspaces, chained)
     return y
+
+
+def launch_rows(  # noqa: PLR0917
+    kernel: LoadedKernel,
+    rows: Tensor,
+    packed: Tensor,
+    bias: Tensor | None,
+    y: Tensor,
+    workspaces: WorkspacePool,
+    chained: bool,
+) -> None:
+    """Launches on the current stream of rows' device, which is current; nothing is checked here.
+
+    Args:
+        kernel: loaded on that device.
+        rows: [m, K] of aligned_rows, m > 0.
+        packed: the packed weight.
+        bias: [N] or None.
+        y: [..., N], contiguous; written.
+        workspaces: gives the kernel its workspace, where it needs one.
+        chained: by programmatic dependent launch.
+    """
+    m, device = rows.shape[0], rows.get_device()
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    kernel.launch(
+        x=rows.data_ptr(),
+        packed=packed.data_ptr(),
+        bias=0 if bias is None else bias.data_ptr(),
+        y=y.data_ptr(),
+        workspace=(
+            workspaces.pointer(kernel, m, rows.device, stream) if kernel.plan.has_workspace else 0
+        ),
+        m=m,
+        ldx=rows.stride(0),
+        ldy=y.shape[-1],
+        stream=stream,
+        chained=chained,
+    )
 
 
 def aligned_rows(rows: Tensor) -> Tensor:

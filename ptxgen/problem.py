@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from ptxgen.arguments import as_int, flag, shown
 from ptxgen.errors import ProblemError
@@ -17,6 +18,8 @@ K_MULTIPLE = 32
 MAX_DIMENSION = 1 << 20
 MAX_M = 1 << 20
 SYMMETRIC_ZERO = 8
+
+KEY = r"n(\d+)-k(\d+)-g(k|\d+)-(\w+)-(\w+?)(-bias)?"
 
 # vLLM's list of batch sizes without 1536 and 3072.
 M_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -112,6 +115,21 @@ class Problem:
         group = "k" if self.whole_k else str(self.group_size)
         bias = "-bias" if self.bias else ""
         return f"n{self.n}-k{self.k}-g{group}-{self.dtype}-{self.zero}{bias}"
+
+    @classmethod
+    def from_key(cls, key: str) -> Problem:
+        """The inverse of key. Raises ProblemError where it is no problem's key."""
+        found = re.fullmatch(KEY, key)
+        if found is None:
+            raise ProblemError(
+                f"{key!r} is no problem's key; one looks like n4096-k4096-g128-fp16-sym."
+            )
+        n, k, group, dtype, zero, bias = found.groups()
+        size = int(k) if group == "k" else int(group)
+        problem = cls(int(n), int(k), size, cast(Dtype, dtype), cast(Zero, zero), bias is not None)
+        if problem.key() != key:
+            raise ProblemError(f"{key!r} is no problem's key; did you mean {problem.key()!r}?")
+        return problem
 
 
 def check_m(m: int) -> int:

@@ -1,17 +1,19 @@
-"""TensorMapRecipe -> the driver's 128 opaque bytes, by cuTensorMapEncodeTiled at a given address.
+"""MapEncoder: the driver's 128 opaque bytes of a kernel's tensor map of x, encoded in place.
 
 cuda-python's wrapper keeps the result in a Python object, which is only 16-byte aligned where the
-driver asks for 64; so the bytes are made here, in aligned memory.
+driver asks for 64, and makes every argument anew; so cuTensorMapEncodeTiled is called at its
+address here, on memory and arguments that are made once.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 
 from ptxgen.errors import DriverError
 from ptxgen.tensor_map import (
+    BASE_ALIGN,
     DATA_TYPE_UINT16,
+    ELEMENT_BYTES,
     INTERLEAVE_NONE,
     L2_PROMOTION_256B,
     MAP_ALIGN,
@@ -26,7 +28,7 @@ RANK = 2
 # CUresult cuTensorMapEncodeTiled(CUtensorMap*, CUtensorMapDataType, cuuint32_t rank, void* address,
 #     const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
 #     const cuuint32_t* element_strides, interleave, swizzle, l2_promotion, oob_fill)
-_ENCODE = ctypes.CFUNCTYPE(
+ENCODE = ctypes.CFUNCTYPE(
     ctypes.c_int,
     ctypes.c_void_p,
     ctypes.c_int,
@@ -43,67 +45,67 @@ _ENCODE = ctypes.CFUNCTYPE(
 )
 
 
-class EncodedTensorMap:
-    """128 bytes at a 64-byte aligned address; a kernel takes them by value.
+class MapEncoder:
+    """128 bytes at a 64-byte aligned address that describe the latest x; a kernel takes a copy.
 
-    cuda-python asks a kernel argument of type None for getPtr, hence the name.
+    Attributes:
+        address: of the bytes on the host.
     """
 
-    def __init__(self) -> None:
-        self._memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGN)
-        self._address = -(-ctypes.addressof(self._memory) // MAP_ALIGN) * MAP_ALIGN
+    def __init__(self, inputs: int, box: tuple[int, int], function: int) -> None:
+        """Fills in what stays the same.
 
-    def getPtr(self) -> int:  # noqa: N802
-        """Address of the bytes on the host."""
-        return self._address
+        Args:
+            inputs: K, the inner dimension of x.
+            box: (inputs, tokens) of one copy.
+            function: address of the driver's cuTensorMapEncodeTiled in this process.
+        """
+        self._memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGN)
+        self.address = -(-ctypes.addressof(self._memory) // MAP_ALIGN) * MAP_ALIGN
+        self._inputs, self._box = inputs, box
+        self._encode = ENCODE(function)
+        self._dims = (ctypes.c_uint64 * RANK)(inputs, 0)
+        self._strides = (ctypes.c_uint64 * (RANK - 1))()
+        self._boxes = (ctypes.c_uint32 * RANK)(*box)
+        self._steps = (ctypes.c_uint32 * RANK)(1, 1)
+        self._latest: tuple[int, int, int] | None = None
 
     def __bytes__(self) -> bytes:
-        return ctypes.string_at(self._address, MAP_BYTES)
+        return ctypes.string_at(self.address, MAP_BYTES)
 
+    def point_to(self, x: int, m: int, ldx: int) -> None:
+        """Makes the bytes describe x; encodes only where it is another than before.
 
-def encode(recipe: TensorMapRecipe, function: int) -> EncodedTensorMap:
-    """The tensor map of a recipe.
+        Args:
+            x: device address of the activations.
+            m: tokens, > 0.
+            ldx: row stride of x in elements.
 
-    Args:
-        recipe: what the map says.
-        function: address of the driver's cuTensorMapEncodeTiled in this process.
-
-    Raises:
-        DriverError: the driver refused.
-    """
-    encoded = EncodedTensorMap()
-    code = _ENCODE(function)(
-        encoded.getPtr(),
-        DATA_TYPE_UINT16,
-        RANK,
-        recipe.address,
-        (ctypes.c_uint64 * RANK)(recipe.inputs, recipe.tokens),
-        (ctypes.c_uint64 * (RANK - 1))(recipe.row_bytes),
-        (ctypes.c_uint32 * RANK)(*recipe.box),
-        (ctypes.c_uint32 * RANK)(1, 1),
-        INTERLEAVE_NONE,
-        SWIZZLE_128B,
-        L2_PROMOTION_256B,
-        OOB_FILL_ZERO,
-    )
-    if code:
-        raise DriverError(f"encoding {recipe} failed with CUresult {code}.", code=code)
-    return encoded
-
-
-class LatestTensorMap:
-    """The map of the latest recipe, so that repeated launches do not make it again.
-
-    Encoded maps are never changed: a launch that holds one is safe from the next one's recipe.
-    """
-
-    def __init__(self, make: Callable[[TensorMapRecipe], EncodedTensorMap]) -> None:
-        self._make = make
-        self._latest: tuple[TensorMapRecipe, EncodedTensorMap] | None = None
-
-    def of(self, recipe: TensorMapRecipe) -> EncodedTensorMap:
-        """The recipe's map, made anew only where the recipe is another than before."""
-        latest = self._latest
-        if latest is None or latest[0] != recipe:
-            latest = self._latest = (recipe, self._make(recipe))
-        return latest[1]
+        Raises:
+            TensorError: no map can describe such an x; names value, limit and way out.
+            DriverError: the driver refused.
+        """
+        if self._latest == (x, m, ldx):
+            return
+        if x % BASE_ALIGN or self._latest is None or self._latest[1:] != (m, ldx):
+            recipe = TensorMapRecipe(x, self._inputs, m, ldx * ELEMENT_BYTES, self._box)
+            self._dims[1], self._strides[0] = m, recipe.row_bytes
+        self._latest = None
+        code = self._encode(
+            self.address,
+            DATA_TYPE_UINT16,
+            RANK,
+            x,
+            self._dims,
+            self._strides,
+            self._boxes,
+            self._steps,
+            INTERLEAVE_NONE,
+            SWIZZLE_128B,
+            L2_PROMOTION_256B,
+            OOB_FILL_ZERO,
+        )
+        if code:
+            recipe = TensorMapRecipe(x, self._inputs, m, ldx * ELEMENT_BYTES, self._box)
+            raise DriverError(f"encoding {recipe} failed with CUresult {code}.", code=code)
+        self._latest = (x, m, ldx)

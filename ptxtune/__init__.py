@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ptxgen.weights.pack import pack, unpack
     from ptxgen.weights.quantize import QuantizedWeight, dequantize, quantize
     from ptxtune.api import best, export, problem, tune
+    from ptxtune.layers.linear import W4A16Linear
 
 __version__ = VERSION
 
@@ -21,6 +22,7 @@ __all__ = [
     "Problem",
     "PtxtuneError",
     "QuantizedWeight",
+    "W4A16Linear",
     "__version__",
     "best",
     "dequantize",
@@ -38,6 +40,7 @@ _HOMES = {
     "Problem": "ptxgen.problem",
     "PtxtuneError": "ptxgen.errors",
     "QuantizedWeight": "ptxgen.weights.quantize",
+    "W4A16Linear": "ptxtune.layers.linear",
     "best": "ptxtune.api",
     "dequantize": "ptxgen.weights.quantize",
     "export": "ptxtune.api",

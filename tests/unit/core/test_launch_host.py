@@ -96,3 +96,49 @@ def test_a_cpu_tensor_is_refused() -> None:
             torch.zeros(1, dtype=torch.uint8),
             workspaces=WorkspacePool(),
         )
+
+
+@pytest.fixture
+def capturing(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """[whether the current stream captures]; the pool asks only of CUDA devices."""
+    state = [False]
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state[0])
+    zeros = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *size, **kw: zeros(*size, **{**kw, "device": "cpu"}))
+    return state
+
+
+GPU = torch.device("cuda", 0)
+
+
+def test_a_capture_allocates_nothing(capturing: list[bool]) -> None:
+    pool, kernel = WorkspacePool(), fake_kernel()
+    capturing[0] = True
+    with pytest.raises(TensorError, match=r"captured.*reserve.8."):
+        pool.pointer(kernel, 8, GPU, 1)
+
+
+def test_a_capture_takes_its_streams_own_workspace_first(capturing: list[bool]) -> None:
+    pool, kernel = WorkspacePool(), fake_kernel()
+    pool.reserve(kernel, 8, GPU)
+    own = pool.pointer(kernel, 8, GPU, 1)
+    capturing[0] = True
+    assert pool.pointer(kernel, 8, GPU, 1) == own
+    other = pool.pointer(kernel, 8, GPU, 2)
+    assert other != own
+    assert pool.pointer(kernel, 8, GPU, 3) == other, "the reserved one"
+
+
+def test_what_a_graph_holds_is_never_freed(capturing: list[bool]) -> None:
+    """Later launches that need more, and a larger reservation, leave the graph its memory."""
+    pool, kernel = WorkspacePool(), fake_kernel()
+    pool.reserve(kernel, 8, GPU)
+    pool.pointer(kernel, 8, GPU, 1)
+    capturing[0] = True
+    held = {pool.pointer(kernel, 8, GPU, stream) for stream in (1, 2)}
+    capturing[0] = False
+    pool.reserve(kernel, 800, GPU)
+    later = [pool.pointer(kernel, 800, GPU, stream) for stream in (1, 2)]
+    kept = {workspace.pointer(kernel.plan, 8) for workspace in pool._held[kernel].values()}
+    assert held <= kept
+    assert not held & set(later)

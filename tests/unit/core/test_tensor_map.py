@@ -11,7 +11,7 @@ from cuda.bindings import driver
 from ptxgen import tensor_map
 from ptxgen.errors import ConfigError, DriverError, TensorError
 from ptxgen.tensor_map import TensorMapRecipe
-from ptxgen.tensor_map_encode import EncodedTensorMap, LatestTensorMap, encode
+from ptxgen.tensor_map_encode import MapEncoder
 
 RECIPE = TensorMapRecipe(0x7000_0000_0010, 4096, 33, 8208, (64, 128))
 NUMBERS = {
@@ -85,40 +85,59 @@ def address_of(function: Any) -> int:
     return found
 
 
+def encoder(function: Any) -> MapEncoder:
+    return MapEncoder(RECIPE.inputs, RECIPE.box, address_of(function))
+
+
 def test_the_driver_is_told_the_recipe() -> None:
     seen, function = recording(0)
-    encoded = encode(RECIPE, address_of(function))
+    made = encoder(function)
+    made.point_to(RECIPE.address, 33, 4104)
     assert seen == [
-        (encoded.getPtr(), 1, 2, RECIPE.address, [4096, 33], [8208], [64, 128], [1, 1], 0, 3, 3, 0)
+        (made.address, 1, 2, RECIPE.address, [4096, 33], [8208], [64, 128], [1, 1], 0, 3, 3, 0)
     ]
-    assert bytes(encoded) == bytes(range(128))
+    assert bytes(made) == bytes(range(128))
 
 
 def test_a_map_is_aligned_wherever_python_puts_it() -> None:
-    maps = [EncodedTensorMap() for _ in range(50)]
-    assert all(item.getPtr() % 64 == 0 for item in maps)
-    assert len({item.getPtr() for item in maps}) == 50
+    _, function = recording(0)
+    maps = [encoder(function) for _ in range(50)]
+    assert all(item.address % 64 == 0 for item in maps)
+    assert len({item.address for item in maps}) == 50
 
 
 def test_a_refusal_is_an_error_with_the_recipe() -> None:
-    _, function = recording(1)
-    with pytest.raises(DriverError, match=r"TensorMapRecipe.*tokens=33.* CUresult 1") as caught:
-        encode(RECIPE, address_of(function))
-    assert caught.value.code == 1
+    seen, function = recording(1)
+    made = encoder(function)
+    for _ in range(2):  # a refused map is asked for anew
+        with pytest.raises(DriverError, match=r"TensorMapRecipe.*tokens=33.* CUresult 1") as caught:
+            made.point_to(RECIPE.address, 33, 4104)
+        assert caught.value.code == 1
+    assert len(seen) == 2
 
 
-def test_repeated_launches_share_a_map() -> None:
-    made: list[TensorMapRecipe] = []
+def test_the_driver_is_asked_only_for_what_changed() -> None:
+    seen, function = recording(0)
+    made = encoder(function)
+    calls = [(0x1000, 33, 4096), (0x1000, 33, 4096), (0x1010, 33, 4096), (0x1010, 34, 4096)]
+    for call in (*calls, (0x1010, 34, 4104), (0x1000, 33, 4096)):
+        made.point_to(*call)
+    told = [(address, dims[1], strides[0]) for _, _, _, address, dims, strides, *_ in seen]
+    assert told == [
+        (0x1000, 33, 8192),
+        (0x1010, 33, 8192),
+        (0x1010, 34, 8192),
+        (0x1010, 34, 8208),
+        (0x1000, 33, 8192),
+    ]
 
-    def make(recipe: TensorMapRecipe) -> EncodedTensorMap:
-        made.append(recipe)
-        return EncodedTensorMap()
 
-    other = TensorMapRecipe(RECIPE.address, 4096, 34, 8208, (64, 128))
-    latest = LatestTensorMap(make)
-    first = latest.of(RECIPE)
-    equal = TensorMapRecipe(RECIPE.address, 4096, 33, 8208, (64, 128))
-    assert latest.of(equal) is first
-    assert latest.of(other) is not first
-    assert latest.of(RECIPE) is not first
-    assert made == [RECIPE, other, RECIPE]
+@pytest.mark.parametrize("call", [(0x1008, 33, 4096), (0x1000, 0, 4096), (0x1000, 33, 4090)])
+def test_what_no_map_can_describe_never_reaches_the_driver(call: tuple[int, int, int]) -> None:
+    seen, function = recording(0)
+    made = encoder(function)
+    made.point_to(0x1000, 33, 4096)
+    with pytest.raises(TensorError):
+        made.point_to(*call)
+    made.point_to(0x1000, 33, 4096)
+    assert all(entry[3] == 0x1000 and entry[4] == [4096, 33] for entry in seen)

@@ -1,0 +1,1 @@
+"""Plugins for the engines that people serve with; each imports its engine only when called."""

@@ -1,0 +1,1 @@
+"""The vLLM plugin: entry point `ptxtune` of the group vllm.general_plugins."""

@@ -1,0 +1,7 @@
+"""As vllm.platforms."""
+
+import enum
+
+
+class PlatformEnum(enum.Enum):
+    CUDA = enum.auto()
