@@ -254,14 +254,16 @@ def main_loop(shape: TmaShape) -> str:
     stages = _stages(shape)
     if dequant.has_factors(shape.problem):
         stages = [
-            "    auto multiply = [&](auto wide) {",
+            "    // Inlined twice, with wide known to the compiler. Not a generic lambda: NVRTC 13.0 takes",
+            "    // that for a host function.",
+            "    auto multiply = [&](const bool wide) __attribute__((always_inline)) {",
             *(line if line.startswith("#") else f"  {line}" for line in stages),
             "    };",
             "    u32 marks = 0;  // of this warpgroup's strips, in the sign of every row factor",
             "#pragma unroll",
             "    for (int rb = 0; rb < ROW_BLOCKS; ++rb) marks |= factors[rb];",
-            "    if ((int)warp_uniform(marks) < 0) multiply(Constant<true>());",
-            "    else multiply(Constant<false>());",
+            "    if ((int)warp_uniform(marks) < 0) multiply(true);",
+            "    else multiply(false);",
         ]
     return "\n".join([*first, *stages, ""])
 
@@ -341,7 +343,7 @@ def _group_start(problem: Problem) -> list[str]:
     if dequant.has_factors(problem):
         lines = [
             *zero,
-            "if constexpr (wide) {",
+            "if (wide) {",
             f"  group_scales[rb] = {dequant.wide_scales(problem, scale, 'factors[rb]')};",
             f"  {offsets(problem)}[rb] = {dequant.wide_zeros(problem, 'zero')};",
             "  continue;",
@@ -374,6 +376,6 @@ def _dequantize(problem: Problem) -> list[str]:
         return [*loop, f"            dequantize{arguments}"]
     return [
         *loop,
-        f"            if constexpr (wide) dequantize_wide{arguments}",
+        f"            if (wide) dequantize_wide{arguments}",
         f"            else dequantize{arguments}",
     ]
