@@ -51,6 +51,10 @@ class TensorError(PtxtuneError):
     """A tensor of the wrong dtype, shape, stride, device or content."""
 
 
+class UnderflowWarning(UserWarning):
+    """Groups of a weight became 0, as their scales are below the smallest number of the dtype."""
+
+
 class CompileError(PtxtuneError):
     """NVRTC is missing or refused the source; the log is in the message."""
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ptxgen.device import LoadedKernel
 from ptxgen.errors import TensorError
+from ptxgen.overlap import check_apart
 from ptxgen.problem import Problem, check_m
 from ptxgen.source import LaunchPlan
 from ptxgen.weights.layout import packed_layout
@@ -125,7 +126,7 @@ def run(  # noqa: PLR0917
             the leading dimensions; 0 gives an empty result.
         packed: the packed weights, uint8, from ptxgen.weights.pack.
         bias: [N] where the problem has one.
-        out: [..., N] to write to, contiguous; allocated where it is None.
+        out: [..., N] to write to, contiguous, in memory of its own; allocated where it is None.
 
     Raises:
         TensorError: a tensor does not fit; names value, limit and way out. Nothing was launched.
@@ -231,6 +232,7 @@ def check_tensors(
             )
         if out.data_ptr() % Y_ALIGN:
             raise TensorError("out must start at an 8-byte aligned address; allocate it afresh.")
+        check_apart(out, {"x": x, "packed": packed, "bias": bias})
 
 
 def _check_like(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> None:

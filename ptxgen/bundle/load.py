@@ -63,7 +63,7 @@ class BundleKernel:
                 product is the batch, 0 gives an empty result.
             packed: the packed weight, uint8, from ptxgen.weights.pack.
             bias: [N] where the problem has one.
-            out: [..., N] to write to; allocated where it is None.
+            out: [..., N] to write to, in memory of its own; allocated where it is None.
             chained: let the kernel start while the one before it in the stream still runs
                 (programmatic dependent launch), where it can.
 

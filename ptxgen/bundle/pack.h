@@ -4,31 +4,6 @@
 
 /* The layout in words stands in manifest.json, packed_layout. */
 
-static inline int ptxtune_groups_per_block(const ptxtune_bundle *bundle) {
-    return bundle->whole_k ? 0 : 128 / bundle->group_size;
-}
-
-/* Bytes of a block of 64 output features x 128 inputs. */
-static inline size_t ptxtune_block_bytes(const ptxtune_bundle *bundle) {
-    return 4096 + (size_t)ptxtune_groups_per_block(bundle) * (bundle->zeros ? 160u : 128u);
-}
-
-static inline size_t ptxtune_num_blocks(const ptxtune_bundle *bundle) {
-    return (size_t)((bundle->n + 63) / 64) * (size_t)((bundle->k + 127) / 128);
-}
-
-/* FP16 weights in groups have a table of row factors after the last block, and a tag behind it. */
-static inline int ptxtune_has_factors(const ptxtune_bundle *bundle) {
-    return !bundle->whole_k && !bundle->bf16;
-}
-
-static inline size_t ptxtune_packed_bytes(const ptxtune_bundle *bundle) {
-    size_t tables = bundle->whole_k ? 128 + (bundle->zeros ? 32 : 0)
-                                    : (ptxtune_has_factors(bundle) ? 128 : 0);
-    return ptxtune_num_blocks(bundle) * ptxtune_block_bytes(bundle) +
-           (size_t)((bundle->n + 63) / 64) * tables + (ptxtune_has_factors(bundle) ? 16 : 0);
-}
-
 static inline int ptxtune_groups(const ptxtune_bundle *bundle) {
     return bundle->k / bundle->group_size;
 }

@@ -438,6 +438,69 @@ static inline int ptxtune_init_workspace(ptxtune_context *ctx, ptxtune_workspace
     return code;
 }
 
+/* ---- sizes of the packed weight; its layout in words stands in manifest.json, packed_layout ---- */
+
+static inline int ptxtune_groups_per_block(const ptxtune_bundle *bundle) {
+    return bundle->whole_k ? 0 : 128 / bundle->group_size;
+}
+
+/* Bytes of a block of 64 output features x 128 inputs. */
+static inline size_t ptxtune_block_bytes(const ptxtune_bundle *bundle) {
+    return 4096 + (size_t)ptxtune_groups_per_block(bundle) * (bundle->zeros ? 160u : 128u);
+}
+
+static inline size_t ptxtune_num_blocks(const ptxtune_bundle *bundle) {
+    return (size_t)((bundle->n + 63) / 64) * (size_t)((bundle->k + 127) / 128);
+}
+
+/* FP16 weights in groups have a table of row factors after the last block, and a tag behind it. */
+static inline int ptxtune_has_factors(const ptxtune_bundle *bundle) {
+    return !bundle->whole_k && !bundle->bf16;
+}
+
+static inline size_t ptxtune_packed_bytes(const ptxtune_bundle *bundle) {
+    size_t tables = bundle->whole_k ? 128 + (bundle->zeros ? 32 : 0)
+                                    : (ptxtune_has_factors(bundle) ? 128 : 0);
+    return ptxtune_num_blocks(bundle) * ptxtune_block_bytes(bundle) +
+           (size_t)((bundle->n + 63) / 64) * tables + (ptxtune_has_factors(bundle) ? 16 : 0);
+}
+
+/* Whether rows a[rows_a][stride_a] of len_a bytes share a byte with rows b; strides in bytes. */
+static inline int ptxtune_rows_meet(uintptr_t a, int64_t rows_a, int64_t stride_a, int64_t len_a,
+                                    uintptr_t b, int64_t rows_b, int64_t stride_b, int64_t len_b) {
+    const int64_t from = (int64_t)(b - a); /* where b starts, seen from a */
+    int64_t row;
+    if (from >= (rows_a - 1) * stride_a + len_a || -from >= (rows_b - 1) * stride_b + len_b) return 0;
+    for (row = 0; row < rows_a; row++) {
+        const int64_t first = row * stride_a - from; /* of this row, seen from b */
+        int64_t other = first < len_b ? 0 : (first - len_b) / stride_b + 1;
+        if (other < rows_b && other * stride_b < first + len_a) return 1;
+    }
+    return 0;
+}
+
+/* y may share memory with nothing that the kernel reads: its CTAs run in no order. */
+static inline int ptxtune_check_apart(ptxtune_context *ctx, const void *x, int64_t ldx,
+                                      const void *packed, const void *bias, const void *y,
+                                      int64_t ldy, int m) {
+    const ptxtune_bundle *bundle = ctx->bundle;
+    const uintptr_t out = (uintptr_t)y;
+    const int64_t bytes = (int64_t)bundle->n * 2, packed_bytes = (int64_t)ptxtune_packed_bytes(bundle);
+    if (ptxtune_rows_meet(out, m, ldy * 2, bytes, (uintptr_t)x, m, ldx * 2, (int64_t)bundle->k * 2))
+        return ptxtune_fail(ctx, PTXTUNE_ERROR_ARGUMENT, "y at %lld overlaps x at %lld in memory.",
+                            (long long)out, (long long)(uintptr_t)x);
+    if (ptxtune_rows_meet(out, m, ldy * 2, bytes, (uintptr_t)packed, 1, packed_bytes, packed_bytes))
+        return ptxtune_fail(ctx, PTXTUNE_ERROR_ARGUMENT,
+                            "y at %lld overlaps packed at %lld in memory.", (long long)out,
+                            (long long)(uintptr_t)packed);
+    if (bias != NULL &&
+        ptxtune_rows_meet(out, m, ldy * 2, bytes, (uintptr_t)bias, 1, bytes, bytes))
+        return ptxtune_fail(ctx, PTXTUNE_ERROR_ARGUMENT,
+                            "y at %lld overlaps bias at %lld in memory.", (long long)out,
+                            (long long)(uintptr_t)bias);
+    return PTXTUNE_OK;
+}
+
 static inline int ptxtune_check_arguments(ptxtune_context *ctx, const void *x, int64_t ldx,
                                           const void *packed, const void *bias, const void *y,
                                           int64_t ldy, int m) {
@@ -481,7 +544,7 @@ static inline int ptxtune_check_arguments(ptxtune_context *ctx, const void *x, i
         return ptxtune_fail(ctx, PTXTUNE_ERROR_ALIGNMENT,
                             "bias at %lld must be %lld-byte aligned.", (long long)(uintptr_t)bias,
                             PTXTUNE_Y_ALIGN);
-    return PTXTUNE_OK;
+    return ptxtune_check_apart(ctx, x, ldx, packed, bias, y, ldy, m);
 }
 
 /* The tensor map of x[m][ldx] into 128 bytes at a 64-byte aligned address: rows of K 16-bit
@@ -511,7 +574,7 @@ static inline int ptxtune_encode_x_map(ptxtune_context *ctx, const ptxtune_bucke
  * x: [m][ldx], 16-byte aligned, ldx >= K and a multiple of 8 elements.
  * packed: ptxtune_packed_bytes of packed weight, 16-byte aligned.
  * bias: [N] where the bundle has one, 8-byte aligned, else NULL.
- * y: [m][ldy], 8-byte aligned, ldy >= N and a multiple of 4 elements.
+ * y: [m][ldy], 8-byte aligned, ldy >= N and a multiple of 4 elements; no byte of x, packed or bias.
  * m: any batch >= 0; 0 launches nothing.
  * workspace: from ptxtune_init_workspace with m_cap >= m; may be NULL where none is needed.
  * flags: 0 or PTXTUNE_CHAINED, which lets the kernel load its weights while the kernel before it

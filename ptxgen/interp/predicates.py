@@ -41,7 +41,7 @@ def set_predicate(d: Decoder) -> Op:
     a, b = d.src(1, kind), d.src(2, kind)
     srcs, dsts = [a, b], _destinations(d)
     combine = _COMBINE[boolean[0]] if boolean else None
-    c, negated = _predicate(d, 3) if boolean else (-1, False)
+    c, negated = predicate_source(d, 3) if boolean else (-1, False)
     srcs += [c] if boolean else []
 
     def both(r: Registers) -> tuple[Lanes, Lanes]:
@@ -62,7 +62,8 @@ def _destinations(d: Decoder) -> list[int]:
     return [d.registers.destination(part, d.statement) for part in parts]
 
 
-def _predicate(d: Decoder, index: int) -> tuple[int, bool]:
+def predicate_source(d: Decoder, index: int) -> tuple[int, bool]:
+    """Slot of a predicate operand, and whether it is negated."""
     operand = d.operands[index]
     if isinstance(operand, nodes.NegatedOperand):
         return d.source(operand.operand, "pred"), True

@@ -1,7 +1,11 @@
-"""shfl.sync: values between the lanes of a warp (PTX ISA, "shfl.sync"). It orders no memory."""
+"""shfl.sync and vote.sync: values between the lanes of a warp (PTX ISA, by these names).
+
+They order no memory.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +13,7 @@ import numpy as np
 from ptxgen.errors import DivergenceError
 from ptxgen.interp.decode import Decode, Decoder
 from ptxgen.interp.ops import Op
+from ptxgen.interp.predicates import predicate_source
 from ptxgen.interp.registers import LANES, Lanes
 
 if TYPE_CHECKING:
@@ -43,6 +48,36 @@ def shuffle(d: Decoder) -> Op:
         warp.set(dst, warp.registers[a][source], mask, bad)
 
     return Op(d.statement, "lsu", effect)
+
+
+def vote(d: Decoder) -> Op:
+    """vote.sync.{any,all,uni}.pred of a predicate that may be negated."""
+    form = d.modifiers
+    if len(form) != 3 or (form[0], form[2]) != ("sync", "pred") or form[1] not in _VOTES:
+        raise d.fail("only vote.sync.{any,all,uni}.pred is known")
+    d.count(3)
+    dst, (a, negated) = d.dst(0, 1), predicate_source(d, 1)
+    members_slot, decide = d.src(2, "b32"), _VOTES[form[1]]
+
+    def effect(warp: Warp, mask: Lanes | None) -> None:
+        warp.require_clean(members_slot, mask, "the members of a vote")
+        warp.require_clean(a, mask, "a vote")
+        active = np.ones(LANES, dtype=np.bool_) if mask is None else mask
+        if _members_missing(warp, active, warp.registers[members_slot].astype(np.int64)):
+            if warp.again():
+                return
+            raise _not_together()
+        votes = (~warp.registers[a] if negated else warp.registers[a])[active]
+        warp.set(dst, np.full(LANES, decide(votes)), mask, None)
+
+    return Op(d.statement, "alu", effect)
+
+
+_VOTES: dict[str, Callable[[Lanes], bool]] = {
+    "any": lambda votes: bool(votes.any()),
+    "all": lambda votes: bool(votes.all()),
+    "uni": lambda votes: bool(votes.all() or not votes.any()),
+}
 
 
 def source_lanes(mode: str, b: Lanes, c: Lanes) -> Lanes:
@@ -83,8 +118,8 @@ def _members_missing(warp: Warp, active: Lanes, members: Lanes) -> bool:
 
 def _not_together() -> DivergenceError:
     return DivergenceError(
-        "a shuffle must be run together by exactly the lanes that its mask names."
+        "a shuffle or vote must be run together by exactly the lanes that its mask names."
     )
 
 
-SHUFFLE: dict[str, Decode] = {"shfl": shuffle}
+SHUFFLE: dict[str, Decode] = {"shfl": shuffle, "vote": vote}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ptxgen.errors import ProblemError, TensorError
+from ptxgen.errors import ProblemError, TensorError, UnderflowWarning
 from ptxgen.problem import SYMMETRIC_ZERO, Problem
 
 MAX_NIBBLE = 15
 TORCH_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+LARGEST_BF16_SCALE = 2.0**58
+"""Kernels of wgmma_tma multiply scales by 2^69, and no bf16 is larger than 2^128."""
 
 # Elements quantized at once: bounds the FP32 temporaries to some 100 MB.
 CHUNK_ELEMENTS = 1 << 22
@@ -43,6 +47,9 @@ def quantize(weight: Tensor, problem: Problem) -> QuantizedWeight:
         weight: [N, K], floating point, on any device; the result is on the same one.
         problem: its N, K, group size, dtype and zero kind.
 
+    Groups whose scale is too small for the problem's dtype become 0, with an UnderflowWarning that
+    says how many they are: in fp16 those whose largest value is below some 2.2e-7.
+
     Raises:
         TensorError: wrong shape or dtype, NaN or inf in the weight, or a scale beyond the
             problem's dtype.
@@ -54,6 +61,7 @@ def quantize(weight: Tensor, problem: Problem) -> QuantizedWeight:
     scales = torch.empty(groups, dtype=scale_dtype, device=weight.device)
     zeros = torch.empty(groups, dtype=torch.uint8, device=weight.device)
     finite = torch.ones((), dtype=torch.bool, device=weight.device)
+    lost = torch.zeros((), dtype=torch.int64, device=weight.device)
     rows = max(1, CHUNK_ELEMENTS // problem.k)
     for start in range(0, problem.n, rows):
         part = slice(start, start + rows)
@@ -61,6 +69,7 @@ def quantize(weight: Tensor, problem: Problem) -> QuantizedWeight:
         lo, hi = torch.aminmax(chunk, dim=-1)
         finite &= torch.isfinite(lo).all() & torch.isfinite(hi).all()  # both keep a NaN
         step, zero = _step_and_zero(lo, hi, problem, scale_dtype)
+        lost += ((step == 0) & ((lo != 0) | (hi != 0))).sum()
         scales[part], zeros[part] = step, zero
         q[part] = _nearest(chunk, step.float(), zero).view(-1, problem.k)
     if not bool(finite):
@@ -69,6 +78,7 @@ def quantize(weight: Tensor, problem: Problem) -> QuantizedWeight:
             f"repair or drop those values before quantizing."
         )
     _check_scales(scales, problem)
+    _warn_of_underflow(int(lost), problem)
     return QuantizedWeight(q, scales, zeros if problem.zero == "int" else None)
 
 
@@ -201,10 +211,30 @@ def _check_tensor(
         )
 
 
+def _warn_of_underflow(lost: int, problem: Problem) -> None:
+    if not lost:
+        return
+    count = problem.n * problem.num_groups
+    least = 2.0**-24 if problem.dtype == "fp16" else 2.0**-133
+    way_out = "use bf16 scales" if problem.dtype == "fp16" else "scale the layer up"
+    warnings.warn(
+        f"{lost} of the {count} groups of {problem.key()} have values, but none that is large "
+        f"enough for a scale of {problem.dtype} (the smallest is {least:.1e}): they became 0. "
+        f"If they matter, {way_out} or quantize with larger groups.",
+        UnderflowWarning,
+        stacklevel=3,
+    )
+
+
 def _check_scales(scales: Tensor, problem: Problem) -> None:
     if not bool(torch.isfinite(scales).all()):
         largest = torch.finfo(scales.dtype).max
         raise TensorError(
             f"the scales of {problem.key()} hold NaN or inf; they must be finite {problem.dtype} "
             f"values (at most {largest:g}). Scale the layer down, or use bf16."
+        )
+    if problem.dtype == "bf16" and bool((scales.abs() > LARGEST_BF16_SCALE).any()):
+        raise TensorError(
+            f"the scales of {problem.key()} reach {float(scales.abs().max()):.3g}; kernels compute "
+            f"with scales of at most 2^58 = {LARGEST_BF16_SCALE:.3g} in bf16. Scale the layer down."
         )

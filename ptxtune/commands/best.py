@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from db.records import Answer, Protocol
+from ptxgen.promise import promise
 from ptxtune.answers import (
     answer_document,
     answer_table,
@@ -34,7 +35,11 @@ from reports.roofline import explanation
 @m_option()
 @protocol_option(several=False, default="plain")
 @click.option("--measured", is_flag=True, help="Leave predicted winners out.")
-@click.option("--explain", is_flag=True, help="Say how close each winner is to the floor, and why.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="How close each winner is to the floor and why; how far outputs may be off.",
+)
 @batch_invariant_option
 @gpu_option
 @db_option
@@ -88,6 +93,7 @@ def command(
         say(answer.config.key())
         if explain:
             say(_explanation(answer))
+            say(f"Numbers: {promise(answer.problem.dtype)}.")
 
 
 def _document(answer: Answer, explain: bool) -> dict[str, Any]:
@@ -95,7 +101,8 @@ def _document(answer: Answer, explain: bool) -> dict[str, Any]:
     if not explain:
         return document
     found = None if answer.winner is None else roofline_of(answer.winner)
-    return {**document, "roofline": None if found is None else found.to_dict()}
+    roofline = None if found is None else found.to_dict()
+    return {**document, "roofline": roofline, "numbers": promise(answer.problem.dtype)}
 
 
 def _explanation(answer: Answer) -> str:

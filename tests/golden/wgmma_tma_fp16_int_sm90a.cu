@@ -389,11 +389,6 @@ __device__ __forceinline__ float inverse_factor(u32 factor) {
 __device__ __forceinline__ void keep_alive(u32& value) { asm volatile("" : "+r"(value)::"memory"); }
 __device__ __forceinline__ void keep_alive(float& value) { asm volatile("" : "+f"(value)::"memory"); }
 
-// A condition that the compiler knows.
-template <bool VALUE> struct Constant {
-  __device__ constexpr operator bool() const { return VALUE; }
-};
-
 struct alignas(64) TensorMap { u64 opaque[16]; };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -549,7 +544,9 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     mbarrier_wait(full + slot * 8, parity);
     fetch(slot, 0);
     fetch(slot, 1);
-    auto multiply = [&](auto wide) {
+    // Inlined twice, with wide known to the compiler. Not a generic lambda: NVRTC 13.0 takes
+    // that for a host function.
+    auto multiply = [&](const bool wide) __attribute__((always_inline)) {
       for (int stage = 0; stage < num_stages; ++stage) {
         const u32 x_slot = warp_uniform(x_descriptor + slot * (STAGE_BYTES / 16));
         const u32 used_slot = slot;
@@ -563,7 +560,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
 #pragma unroll
               for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
                 const u32 zero = zeros[rb][step / GROUP_STEPS];
-                if constexpr (wide) {
+                if (wide) {
                   group_scales[rb] = mul2(scales[rb][step / GROUP_STEPS], mul2(factors[rb] & 0x7fff7fff, 0x0c000c00));
                   group_zeros[rb] = zero & 15 | (zero & 240) << 16 | 0x54006400;
                   continue;
@@ -575,7 +572,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
             }
 #pragma unroll
             for (int rb = 0; rb < ROW_BLOCKS; ++rb)
-              if constexpr (wide) dequantize_wide(a[chunk % 2][s][rb], words[rb][step / 4][step % 4], group_scales[rb], group_zeros[rb]);
+              if (wide) dequantize_wide(a[chunk % 2][s][rb], words[rb][step / 4][step % 4], group_scales[rb], group_zeros[rb]);
               else dequantize(a[chunk % 2][s][rb], words[rb][step / 4][step % 4], group_scales[rb], group_zeros[rb]);
           }
           wgmma_fence();
@@ -609,8 +606,10 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     u32 marks = 0;  // of this warpgroup's strips, in the sign of every row factor
 #pragma unroll
     for (int rb = 0; rb < ROW_BLOCKS; ++rb) marks |= factors[rb];
-    if ((int)warp_uniform(marks) < 0) multiply(Constant<true>());
-    else multiply(Constant<false>());
+    // A vote is what ptxas knows to be the same in all lanes: from a shuffle it would have both
+    // loops synchronise the warp once a stage, 2 % of the time of 32 or 64 tokens.
+    if (__any_sync(0xffffffff, (int)marks < 0)) multiply(true);
+    else multiply(false);
 #pragma unroll
     for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
       keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);

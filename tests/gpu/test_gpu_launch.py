@@ -169,6 +169,21 @@ def test_wrong_tensors_are_refused_before_the_launch(layer: Layer, index: int) -
         layer(**arguments)  # type: ignore[arg-type]
 
 
+def test_an_output_over_an_input_is_refused() -> None:
+    square = Layer.create(Problem(1024, 1024), default_config(Problem(1024, 1024), arch(), 16, 132))
+    x = square.x(16)
+    before = x.clone()
+    with pytest.raises(TensorError, match="out overlaps x in memory"):
+        square(x, x)
+    weights = square.packed[: 16 * 2048].view(torch.float16).view(16, 1024)
+    with pytest.raises(TensorError, match="out overlaps packed in memory"):
+        square(x, weights)
+    memory = torch.empty(16, 2048, dtype=torch.float16, device="cuda")
+    memory[:, :1024] = x
+    assert_right(square, memory[:, :1024], square(memory[:, :1024]))
+    assert torch.equal(x, before)
+
+
 def test_a_missing_bias_is_refused() -> None:
     problem = replace(PROBLEM, bias=True)
     layer = Layer.create(problem, default_config(problem, arch(), 1, 132))

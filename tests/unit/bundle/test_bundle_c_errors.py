@@ -24,8 +24,9 @@ LAUNCH_SOURCE = f"""\
 #include "ptxtune_w4a16.h"
 #include <stdlib.h>
 #define BUNDLE {SYMBOL}
-static void *at(ptxtune_context *ctx, const char *offset) {{
+static void *at(ptxtune_context *ctx, const char *offset, void **others) {{
     uint64_t memory = 0;
+    if (offset[0] == '=') return (char *)others[offset[1] - '0'] + atoi(offset + 2);
     if (offset[0] == 'n') return NULL;
     ctx->driver.mem_alloc(&memory, 1 << 20);
     return (char *)(uintptr_t)memory + atoi(offset);
@@ -38,8 +39,8 @@ int main(int argc, char **argv) {{
         void *popped, *current = &ctx, *memory[5];
         int i;
         ctx.driver.ctx_push_current(ctx.cuda_context);
-        for (i = 0; i < 4; i++) memory[i] = at(&ctx, argv[2 + i]);
-        memory[4] = at(&ctx, "0");
+        for (i = 0; i < 4; i++) memory[i] = at(&ctx, argv[2 + i], memory);
+        memory[4] = at(&ctx, "0", memory);
         ctx.driver.ctx_pop_current(&popped);
         if (m_cap >= 0)
             code = ptxtune_init_workspace(&ctx, &ws, memory[4], (size_t)atoi(argv[10]), m_cap,
@@ -60,7 +61,10 @@ int main(int argc, char **argv) {{
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """A launch's arguments; pointers as byte offsets, "null" for a null pointer."""
+    """A launch's arguments; pointers as byte offsets, "null" for a null pointer.
+
+    "=0128" is 128 bytes behind x, "=1128" behind packed.
+    """
 
     device: int = 0
     x: str = "0"
@@ -109,6 +113,16 @@ OK, NO_DEVICE, ARCH, ARGUMENT, ALIGNMENT, WORKSPACE = 0, 2, 3, 5, 6, 7
         (Arguments(x="2"), ALIGNMENT, "must be 16-byte aligned"),
         (Arguments(packed="8"), ALIGNMENT, "must be 16-byte aligned"),
         (Arguments(y="2"), ALIGNMENT, "must be 8-byte aligned"),
+        (Arguments(y="=00"), ARGUMENT, "overlaps x at"),
+        (Arguments(y="=02040"), ARGUMENT, "overlaps x at"),
+        (Arguments(y="=02048"), OK, ""),
+        (Arguments(x="1024", y="=0-1024"), OK, ""),
+        (Arguments(x="1024", y="=0-1016"), ARGUMENT, "overlaps x at"),
+        (Arguments(ldx=256, ldy=256, y="=0256"), OK, ""),  # between the rows of x
+        (Arguments(ldx=256, ldy=256, y="=0248"), ARGUMENT, "overlaps x at"),
+        (Arguments(ldx=256, ldy=256, y="=0392"), ARGUMENT, "overlaps x at"),
+        (Arguments(y="=14360"), ARGUMENT, "overlaps packed at"),
+        (Arguments(y="=14368"), OK, ""),
         (Arguments(m_cap=-1), WORKSPACE, "m = 8, and the workspace was initialised for 0"),
         (Arguments(m=9, m_cap=8), WORKSPACE, "m = 9, and the workspace was initialised for 8"),
         (Arguments(bytes=1000), WORKSPACE, "1000 bytes given"),
@@ -217,7 +231,8 @@ def test_c_packs_the_same_bytes(tmp_path: Path, problem: Problem) -> None:
     groups = (problem.n, problem.num_groups)
     codes = rng.integers(0, 16, (problem.n, problem.k), dtype=np.uint8)
     # Finite bits in both dtypes, of both signs; a row each of zeros, of subnormal and of all sizes.
-    limits = np.linspace(0, 0x7BFF, problem.n).astype(np.uint16)[:, None]
+    top = 0x7BFF if problem.dtype == "fp16" else 0x5C80  # 2^58
+    limits = np.linspace(0, top, problem.n).astype(np.uint16)[:, None]
     limits[1] = 0x3FF
     scales = rng.integers(0, limits, groups, dtype=np.uint16, endpoint=True)
     scales |= rng.integers(0, 2, groups, dtype=np.uint16) << np.uint16(15)
@@ -240,4 +255,6 @@ def test_c_packs_the_same_bytes(tmp_path: Path, problem: Problem) -> None:
     assert np.array_equal(np.fromfile(names[2], np.uint8), packed)
     layout = packed_layout(problem)
     if layout.factor_bytes:
-        assert len(set(packed[layout.blocks_bytes :].view(np.uint16))) > 20
+        factors = packed[layout.blocks_bytes : -16].view(np.uint16)
+        assert len(set(factors)) >= 3
+        assert np.any(factors & 0x8000)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
 import torch
+from click.testing import CliRunner
 from torch import Tensor
 
 from ptxgen.problem import Problem
 from ptxgen.weights.pack import unpack
 from ptxgen.weights.quantize import TORCH_DTYPES, dequantize
 from ptxtune.accuracy_text import accuracy_document, accuracy_text
+from ptxtune.cli import cli
 from search.accuracy import BATCHES, RATIOS
 from search.accuracy_child import measured
 
@@ -54,3 +60,16 @@ def test_a_nan_fails() -> None:
 
     rows = list(measured(PROBLEM, broken, "cpu", 0))
     assert not any(row.passed for row in rows)
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("fp16", "2^-11"), ("bf16", "2^-8")])
+def test_best_explain_tells_the_promise(tmp_path: Path, dtype: str, unit: str) -> None:
+    words = ["best", "--n", "1024", "--k", "512", "--m", "17", "--dtype", dtype, "--explain"]
+    words += ["--gpu", "h200", "--db", str(tmp_path / "none.db")]
+    done = CliRunner().invoke(cli, words)
+    told = [line for line in done.stdout.splitlines() if line.startswith("Numbers: ")]
+    assert len(told) == 1
+    assert f"rounded once to {dtype}" in told[0]
+    assert f"|y - exact| <= {unit} (" in told[0]
+    found = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
+    assert f"Numbers: {found['answers'][0]['numbers']}." == told[0]

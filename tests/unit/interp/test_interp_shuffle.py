@@ -105,3 +105,34 @@ def test_lanes_at_two_shuffles_wait_for_each_other_in_vain() -> None:
     shuffle = f"shfl.sync.idx.b32 %r2, %r1, 3, 31, {FULL};"
     with pytest.raises(DivergenceError, match="exactly the lanes that its mask names"):
         run_text(f"{SETUP} @%p0 bra ELSE; {shuffle} bra DONE; ELSE: {shuffle} DONE: ret;")
+
+
+@pytest.mark.parametrize("mode", ["any", "all", "uni"])
+@pytest.mark.parametrize("sign", ["", "!"])
+def test_each_vote_of_every_count_of_lanes(mode: str, sign: str) -> None:
+    """Warp n has n lanes that say yes; PTX ISA, "vote.sync"."""
+    yes = np.array([lane < warp for warp in range(33) for lane in range(32)], dtype=np.uint32)
+    yes = np.resize(yes, 36 * 32)
+    body = (
+        f"setp.ne.u32 %p0, %i0, 0; vote.sync.{mode}.pred %p1, {sign}%p0, {FULL};"
+        " selp.u32 %o0, 1, 0, %p1;"
+    )
+    (found,) = apply(body, yes)
+    for first in range(0, 33 * 32, 32):
+        votes = [bool(vote) is not (sign == "!") for vote in yes[first : first + 32]]
+        wanted = {"any": any(votes), "all": all(votes), "uni": len(set(votes)) == 1}[mode]
+        assert found[first : first + 32].tolist() == [int(wanted)] * 32
+
+
+def test_a_vote_without_a_lane_that_it_names_is_refused() -> None:
+    vote = f"@%p0 vote.sync.any.pred %p1, %p0, {FULL};"
+    with pytest.raises(DivergenceError, match="exactly the lanes that its mask names"):
+        run_text(f"{SETUP} {vote}")
+
+
+def test_a_vote_of_what_nobody_wrote_is_refused() -> None:
+    body = f"""mov.u32 %r3, smem; ld.shared.b32 %r4, [%r3]; setp.lt.u32 %p0, %r4, 8;
+    vote.sync.any.pred %p1, %p0, {FULL};"""
+    shared = ".extern .shared .align 16 .b8 smem[];"
+    with pytest.raises(UninitializedError):
+        run_text(body, shared=shared, smem_bytes=32)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from ptxgen.errors import TensorError
+from ptxgen.errors import TensorError, UnderflowWarning
 from ptxgen.problem import Problem
 from ptxgen.weights.quantize import (
     TORCH_DTYPES,
@@ -101,7 +101,8 @@ def test_a_group_of_one_sign_uses_the_whole_range(sign: int) -> None:
 
 def test_tiny_weights_whose_scale_underflows_become_zero() -> None:
     problem = Problem(8, 32, 32, "fp16", "sym")
-    found = quantize(torch.full((8, 32), 1e-9), problem)
+    with pytest.warns(UnderflowWarning):
+        found = quantize(torch.full((8, 32), 1e-9), problem)
     assert torch.count_nonzero(dequantize(found, problem)) == 0
 
 
@@ -212,3 +213,48 @@ def test_a_quantized_weight_that_does_not_fit_is_refused(
 def test_zero_points_of_a_symmetric_problem_are_refused() -> None:
     with pytest.raises(TensorError, match="symmetric"):
         check_quantized(GOOD, Problem(8, 64, 32, "fp16", "sym"))
+
+
+@pytest.mark.parametrize("zero", ["sym", "int"])
+@pytest.mark.parametrize(
+    ("dtype", "small", "way_out"),
+    [("fp16", 1e-7, "use bf16 scales"), ("bf16", 1e-41, "scale the layer up")],
+)
+def test_groups_that_underflow_are_counted_and_told(
+    zero: str, dtype: str, small: float, way_out: str
+) -> None:
+    """Three groups have values and no scale; one has no values, which is nothing to tell of."""
+    problem = Problem(16, 256, 64, dtype, zero)  # type: ignore[arg-type]
+    weight = random_weight(problem)
+    groups = weight.view(16, 4, 64)
+    groups[2, 1] *= small / groups[2, 1].abs().max()
+    groups[2, 3] *= small / groups[2, 3].abs().max()
+    groups[15, 0] = 0
+    groups[15, 0, 7] = -small / 2
+    groups[9, 2] = 0
+    with pytest.warns(UnderflowWarning, match=rf"^3 of the 64 groups .* {way_out} or") as caught:
+        found = quantize(weight, problem)
+    assert caught[0].filename == __file__
+    assert (found.scales == 0).nonzero().tolist() == [[2, 1], [2, 3], [9, 2], [15, 0]]
+    assert not bool(dequantize(found, problem).view(16, 4, 64)[found.scales == 0].any())
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_without_underflow_nothing_is_told(dtype: str, recwarn: pytest.WarningsRecorder) -> None:
+    problem = Problem(16, 256, 64, dtype)  # type: ignore[arg-type]
+    weight = random_weight(problem)
+    weight[3] = 0
+    weight[4] *= 1e-5
+    quantize(weight, problem)
+    assert [item for item in recwarn if item.category is UnderflowWarning] == []
+
+
+def test_scales_that_kernels_cannot_compute_with_are_refused() -> None:
+    """In bf16; the largest of fp16 are far below."""
+    problem = Problem(16, 256, 64, "bf16")
+    weight = quantize(random_weight(problem), problem)
+    weight.scales[3, 1] = -(2.0**58)
+    check_quantized(weight, problem)
+    weight.scales[3, 1] = -(2.0**58) * (1 + 2.0**-7)
+    with pytest.raises(TensorError, match=r"reach 2.9.*at most 2\^58"):
+        check_quantized(weight, problem)
