@@ -51,18 +51,19 @@ WGMMA = WgmmaConfig(
 TWO_ROW_BLOCKS = replace(BASE, block_n=128, chunk=4)
 IN_TURNS = replace(BASE, num_stages=4, warpgroups_k=2, split_k=2)
 
-FP16 = [
-    ("sym", MMA),
+FP16 = [  # every other one is run by default
     ("int", MMA),
-    ("sym", replace(MMA, scale_on="accumulators")),
+    ("sym", MMA),
     ("int", replace(MMA, scale_on="accumulators", dequant="subnormal")),
+    ("sym", replace(MMA, scale_on="accumulators")),
     ("sym", WGMMA),
     ("int", WGMMA),
     ("sym", BASE),
+    ("int", TWO_ROW_BLOCKS),
     ("int", BASE),
     ("sym", TWO_ROW_BLOCKS),
-    ("int", replace(BASE, multicast=2, split_k=2)),
     ("sym", replace(BASE, max_ctas=132, stream_k=True)),
+    ("int", replace(BASE, multicast=2, split_k=2)),
     ("int", IN_TURNS),
 ]
 BF16 = [
@@ -111,6 +112,7 @@ def case_of(dtype: str, zero: str, config: KernelConfig) -> Case:
     return Case(problem, config, SM90A, 17)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("dtype", "zero", "config"),
     [("fp16", *case) for case in FP16] + [("bf16", *case) for case in BF16],

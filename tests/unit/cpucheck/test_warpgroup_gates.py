@@ -33,8 +33,10 @@ UTMALDG.2D [UR8], [UR4]"""
 TILE = "LDS.128 R8, [R59+UR5]\nSTG.E [R2.64], R4"
 
 
-def code(stage: str = STAGE, copies: str = COPIES, tile: str = TILE) -> Disassembly:
-    """What nvdisasm -c prints of a kernel with a loop over tiles around one over stages."""
+def code(
+    stage: str = STAGE, copies: str = COPIES, tile: str = TILE, second: str = ""
+) -> Disassembly:
+    """What nvdisasm -c prints of a kernel with a loop over tiles around one or two over stages."""
     lines = ["//--------------------- .text.kernel       --------------------------"]
     address = 0
 
@@ -49,6 +51,9 @@ def code(stage: str = STAGE, copies: str = COPIES, tile: str = TILE) -> Disassem
     add("MOV R1, R2")
     lines.append(".L_x_2:")
     add(f"{stage}\n@P0 BRA `(.L_x_2)")
+    if second:
+        lines.append(".L_x_3:")
+        add(f"{second}\n@P0 BRA `(.L_x_3)")
     add(f"{tile}\n@P1 BRA `(.L_x_1)\nEXIT")
     return parse("\n".join(lines), "kernel")
 
@@ -106,6 +111,39 @@ def test_each_gate_of_shared_tiles_names_what_is_wrong(copies: str, message: str
     assert any(message in failure for failure in report.failures), report.failures
 
 
+WAYS = replace(PROMISES, ways=2)
+
+
+def test_both_main_loops_are_held_to_the_promises() -> None:
+    assert report_on(code(second=f"{STAGE}\nHFMA2 R1, R2, R3"), WAYS, 168).ok
+    short = code(second=STAGE.replace("LDS.U8", "NOP"))
+    assert report_on(short, WAYS, 168).failures == (
+        "the main loop has 0 1-byte loads of zero points (LDS.U8) where 1 are promised",
+    )
+    longer = code(second=f"{STAGE}\nHFMA2 R1, R2, R3\nLDS R1, [R2]")
+    assert any(
+        "2 4-byte loads of scales" in failure for failure in report_on(longer, WAYS, 168).failures
+    )
+
+
+def test_a_main_loop_of_its_own_is_missed_where_it_is_promised() -> None:
+    """The other way's stages stand in a row, or are those of the first."""
+    lost = code(second="HGMMA.64x16x16.F32 R24, R4\nHGMMA.64x16x16.F32 R24, R4\nLDS R1, [R2]")
+    lost = replace(lost, labels={n: a for n, a in lost.labels.items() if n != ".L_x_3"})
+    assert any(
+        "1 main loops have tensor instructions (HGMMA) where 2 do" in failure
+        for failure in report_on(lost, WAYS, 168).failures
+    )
+
+
+def test_stages_of_both_ways_in_a_row_share_the_loads_of_the_first() -> None:
+    """K of one stage: its words are read before the ways part."""
+    lines = STAGE.splitlines()
+    in_a_row = code(stage="\n".join([*lines[2:], *lines[:2], *lines[:2]]))
+    labels = {name: at for name, at in in_a_row.labels.items() if name == ".L_none"}
+    assert report_on(replace(in_a_row, labels=labels), WAYS, 168).ok
+
+
 BASE = WgmmaTmaConfig(64, 128, 2, 3, 2, 1, 1, 1, 0)
 
 
@@ -113,12 +151,13 @@ BASE = WgmmaTmaConfig(64, 128, 2, 3, 2, 1, 1, 1, 0)
     ("knobs", "problem", "expected"),
     [
         # 8 k16 steps of one strip; 4096 bytes are 256 loads of 16 bytes, two by each of 128 lanes.
-        ({}, Problem(4096, 4096), WarpgroupPromises(8, 2, 1, 0, 2, 168)),
-        ({"block_n": 256}, Problem(4096, 4096, 32, zero="int"), (16, 4, 8, 8, 4, 168)),
-        ({"warpgroups": 1}, Problem(4096, 4096, 64), (16, 4, 4, 0, 2, 255)),
+        ({}, Problem(4096, 4096), WarpgroupPromises(8, 2, 1, 0, 2, 168, ways=2)),
+        ({}, Problem(4096, 4096, 128, "bf16"), WarpgroupPromises(8, 2, 1, 0, 2, 168)),
+        ({"block_n": 256}, Problem(4096, 4096, 32, zero="int"), (16, 4, 8, 8, 4, 168, False, 2)),
+        ({"warpgroups": 1}, Problem(4096, 4096, 64), (16, 4, 4, 0, 2, 255, False, 2)),
         ({"min_ctas": 2}, Problem(4096, 4096, 4096, zero="int"), (8, 2, 0, 0, 2, 96)),
-        ({"block_n": 192, "warpgroups": 3}, Problem(4096, 4096), (8, 2, 1, 0, 3, 128)),
-        ({"max_ctas": 132, "stream_k": True}, Problem(4096, 4096), (8, 2, 1, 0, 2, 168, True)),
+        ({"block_n": 192, "warpgroups": 3}, Problem(4096, 4096), (8, 2, 1, 0, 3, 128, False, 2)),
+        ({"max_ctas": 132, "stream_k": True}, Problem(4096, 4096), (8, 2, 1, 0, 2, 168, True, 2)),
     ],
 )
 def test_promises_by_hand(
