@@ -80,6 +80,21 @@ def test_each_gate_names_what_is_wrong(parts: dict[str, str], registers: int, me
     assert any(message in failure for failure in report.failures), report.failures
 
 
+def one_stage(stage: str = STAGE) -> Disassembly:
+    """A stage without a loop inside of the loop over tiles, which reads and stores results too."""
+    text = f"{stage}\nBAR.SYNC.DEFER_BLOCKING R80, 0x80\nLDS.64 R4, [R1]\nLDS.64 R6, [R1]"
+    return code(stage="MOV R1, R2", tile=f"{text}\n{TILE}")
+
+
+def test_a_loop_over_tiles_is_none_over_stages() -> None:
+    report = report_on(one_stage(), PROMISES, 168)
+    assert (report.failures, report.stage_copies) == ((), 1)
+    more = report_on(one_stage(STAGE + "\nLDS R9, [R1]"), PROMISES, 168)
+    assert more.failures == (
+        "the main loop has 2 4-byte loads of scales (LDS) where 1 are promised",
+    )
+
+
 SEND = "UBLKCP.G.S [UR8], [UR4], UR6"
 BRING = "UBLKCP.S.G [UR8], [UR4], UR6"
 
@@ -87,6 +102,8 @@ BRING = "UBLKCP.S.G [UR8], [UR4], UR6"
 def test_sums_of_shared_tiles_are_sent_and_brought_behind_all_stages() -> None:
     shares = replace(PROMISES, shares=True)
     assert report_on(code(copies=f"{SEND}\n{COPIES}\n{SEND}\n{BRING}"), shares, 168).ok
+    # A tile of one stage has no parts to bring, but the text of a part's end stays.
+    assert report_on(code(copies=f"{SEND}\n{COPIES}\n{SEND}"), PROMISES, 168).ok
 
 
 @pytest.mark.parametrize(
@@ -119,6 +136,8 @@ BASE = WgmmaTmaConfig(64, 128, 2, 3, 2, 1, 1, 1, 0)
         ({"min_ctas": 2}, Problem(4096, 4096, 4096, zero="int"), (8, 2, 0, 0, 2, 96)),
         ({"block_n": 192, "warpgroups": 3}, Problem(4096, 4096), (8, 2, 1, 0, 3, 128)),
         ({"max_ctas": 132, "stream_k": True}, Problem(4096, 4096), (8, 2, 1, 0, 2, 168, True)),
+        ({"max_ctas": 132, "stream_k": True}, Problem(4096, 160, 32), (8, 2, 4, 0, 2, 168, True)),
+        ({"max_ctas": 132, "stream_k": True}, Problem(4096, 128), (8, 2, 1, 0, 2, 168)),
     ],
 )
 def test_promises_by_hand(
