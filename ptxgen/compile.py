@@ -16,7 +16,7 @@ from typing import Any
 from cuda import pathfinder
 from cuda.bindings import nvrtc
 
-from ptxgen.errors import ArchError, CompileError
+from ptxgen.errors import ArchError, CompileError, SerializedError
 from ptxgen.outcome import Resources
 from ptxgen.ptxas_log import read_ptxas_log
 from ptxgen.source import KernelSource
@@ -75,7 +75,7 @@ def compile_source(source: KernelSource, line_info: bool = False) -> CompiledKer
     cubin, ptx, log = _run_nvrtc(source, LINE_INFO if line_info else ())
     compile_ms = (time.perf_counter() - start) * 1e3
     if SERIALIZED in log:
-        raise CompileError(
+        raise SerializedError(
             f"ptxas serialises the wgmma of this kernel for {source.arch} ({_toolchain()}), which "
             f"makes it slow; choose another config. Log:\n{log}"
         )

@@ -59,6 +59,10 @@ class CompileError(PtxtuneError):
     """NVRTC is missing or refused the source; the log is in the message."""
 
 
+class SerializedError(CompileError):
+    """ptxas would run a kernel's wgmma one by one: legal, but too slow to be worth a launch."""
+
+
 class CacheError(PtxtuneError):
     """The compile cache's folder cannot be written, or its disk is full."""
 

@@ -51,6 +51,7 @@ def check_document(found: Sequence[Inspection]) -> dict[str, Any]:
                 **item.result.to_dict(),
                 "ok": item.ok,
                 "registers": item.registers,
+                "spills": item.spills,
                 "sass": item.sass.to_dict() if item.sass else None,
                 "bank_conflicts": [str(report) for report in item.conflicts],
                 "proof": asdict(item.proof) if item.proof else None,
@@ -63,7 +64,8 @@ def check_document(found: Sequence[Inspection]) -> dict[str, Any]:
 
 def _cells(item: Inspection) -> tuple[str, ...]:
     case, result = item.result.case, item.result
-    sass = "-" if item.sass is None else "ok" if item.sass.ok and not item.conflicts else "failed"
+    gated = "-" if item.sass is None else "ok" if item.sass.ok and not item.conflicts else "failed"
+    sass = "spills" if item.spills else gated
     return (
         case.problem.key(),
         str(case.m),

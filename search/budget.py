@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ptxgen.errors import ConfigError
@@ -72,11 +73,17 @@ def budget_named(
 
 
 class Meter:
-    """Counts what a search has used. The clock starts at construction."""
+    """Counts what a search has used. The clock starts at construction.
 
-    def __init__(self, budget: Budget) -> None:
+    Args:
+        budget: what may be used.
+        clock: seconds since any moment.
+    """
+
+    def __init__(self, budget: Budget, clock: Callable[[], float] = time.monotonic) -> None:
         self._budget = budget
-        self._begin = time.monotonic()
+        self._clock = clock
+        self._begin = clock()
         self.trials = 0
         self._best_us: float | None = None
         self._last_gain = 0  # the trial that brought it
@@ -93,7 +100,7 @@ class Meter:
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self._begin
+        return self._clock() - self._begin
 
     def out_of_time(self) -> bool:
         """Whether the seconds are used up."""

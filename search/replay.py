@@ -6,7 +6,7 @@ GpuWorker, so that the whole tuner runs on recorded trials.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -155,12 +155,36 @@ class Simulated:
     Attributes:
         config: the fastest one; None where nothing was ok.
         regret: its time over the best recorded one, minus 1; infinite where nothing was ok.
-        trials: outcomes that were looked up.
+        regrets: what the regret was after each trial; its length is the number of trials.
     """
 
     config: KernelConfig | None
     regret: float
-    trials: int
+    regrets: tuple[float, ...]
+
+    @property
+    def trials(self) -> int:
+        """Outcomes that were looked up."""
+        return len(self.regrets)
+
+    def regret_after(self, trials: int) -> float:
+        """The regret had it ended after so many trials; one that ended before keeps its last."""
+        found = self.regrets[:trials]
+        return found[-1] if found else float("inf")
+
+
+FirstConfigs = Callable[[Recording, Task, Space, int], list[KernelConfig]]
+"""What a search tries first, from a recording, one of its tasks, its space and a seed."""
+
+
+def model_first(recording: Recording, task: Task, space: Space, seed: int) -> list[KernelConfig]:
+    """The default and the model's seeds, as a real run tries them first."""
+    families = recording.families()
+    ranker = Ranker(task, recording.arch, gpu_spec_of(recording.device), families)
+    default = default_config(
+        task.problem, recording.arch, task.m, recording.device.num_sms, families
+    )
+    return [default, *ranker.seeds(space, seed)]
 
 
 def simulate(
@@ -170,7 +194,7 @@ def simulate(
     trials: int,
     *,
     seed: int = 0,
-    seeded: bool = True,
+    first: FirstConfigs | None = model_first,
 ) -> Simulated:
     """Searches the recorded configs of one task.
 
@@ -180,26 +204,21 @@ def simulate(
         sampler: by name.
         trials: most outcomes to look up.
         seed: of every random choice.
-        seeded: whether the default and the model's seeds are tried first, as a real run does.
+        first: what is tried before the sampler chooses; None for nothing.
     """
-    families = recording.families()
-    space = Space(task.problem, recording.arch, task.m, families)
+    space = Space(task.problem, recording.arch, task.m, recording.families())
     asker = Sampler(space, sampler, seed)
-    if seeded:
-        ranker = Ranker(task, recording.arch, gpu_spec_of(recording.device), families)
-        default = default_config(
-            task.problem, recording.arch, task.m, recording.device.num_sms, families
-        )
-        asker.enqueue([default, *ranker.seeds(space, seed)])
-    best: tuple[float, KernelConfig | None] = (float("inf"), None)
-    count = 0
-    while count < trials and (suggestion := asker.ask()) is not None:
+    if first is not None:
+        asker.enqueue(first(recording, task, space, seed))
+    best_us, best, regrets = float("inf"), None, list[float]()
+    while len(regrets) < trials and (suggestion := asker.ask()) is not None:
         outcome = recording.outcome(task, suggestion.config)
         asker.tell(suggestion, outcome)
-        count += outcome.status is not Status.INVALID
-        if outcome.time_us is not None and outcome.time_us < best[0]:
-            best = (outcome.time_us, suggestion.config)
-    return Simulated(best[1], best[0] / recording.best_us(task) - 1, count)
+        if outcome.time_us is not None and outcome.time_us < best_us:
+            best_us, best = outcome.time_us, suggestion.config
+        if outcome.status is not Status.INVALID:
+            regrets.append(best_us / recording.best_us(task) - 1)
+    return Simulated(best, best_us / recording.best_us(task) - 1, tuple(regrets))
 
 
 class ReplayEvaluator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,16 +47,21 @@ class Window:
     fault: str = ""
 
 
-def time_in_turns(contenders: Sequence[Timed], rounds: int, steady: Steady) -> Window:
+def time_in_turns(
+    contenders: Sequence[Timed],
+    rounds: int,
+    steady: Steady,
+    clock: Callable[[], float] = time.monotonic,
+) -> Window:
     """Times contenders round by round; a round of a throttled GPU is repeated as a whole.
 
-    Ends with the first round that stays faulty.
+    Ends with the first round that stays faulty. The clock gives seconds since any moment.
     """
     samples: list[list[float]] = [[] for _ in contenders]
     evidence: list[Evidence] = []
     replays, warmups = REPLAYS, 1
     for number in range(rounds):
-        begin = time.monotonic()
+        begin = clock()
         order = [(index + number) % len(contenders) for index in range(len(contenders))]
         # No contender always follows the same one: the order moves on with each round.
 
@@ -70,7 +75,7 @@ def time_in_turns(contenders: Sequence[Timed], rounds: int, steady: Steady) -> W
 
         taken = steady.take(one_round, contenders[order[-1]].keep_busy)
         evidence.append(taken.evidence)
-        if number == 0 and rounds * (time.monotonic() - begin) > WINDOW_S:
+        if number == 0 and rounds * (clock() - begin) > WINDOW_S:
             replays, warmups = 1, 0
         for place, median_us in taken.value.items():
             samples[place].append(median_us)

@@ -102,6 +102,7 @@ def selfcheck(
     *,
     repeats: int = 3,
     note: str = "",
+    budget: Budget = PRESETS["quick"],
     on_event: OnEvent = ignore,
 ) -> SelfCheck:
     """Runs the whole check.
@@ -111,6 +112,7 @@ def selfcheck(
         folder: an empty folder for the databases of the runs; none of the user's is touched.
         repeats: tuning runs that are compared with the exhaustive one.
         note: stored with the recorded trials.
+        budget: of each search of a tuning run; it sees 40 % of the space at most.
         on_event: told about the progress.
 
     Raises:
@@ -126,7 +128,7 @@ def selfcheck(
     for number in range(repeats):
         on_event(Note(f"tuning run {number + 1} of {repeats}"))
         with open_database(folder / f"repeat-{number}.db") as database:
-            again = tune(_repeat(job, number, sizes), Store(database), on_event)
+            again = tune(_repeat(job, number, sizes, budget), Store(database), on_event)
             runs.append(_winners(_whole(again)))
     winners = {
         task: Winners(exhaustive.get(task), tuple(found[task] for found in runs if task in found))
@@ -142,11 +144,11 @@ def _exhaustive(job: TuneJob) -> TuneJob:
     return replace(job, sampler="exhaustive", budget=Budget(), refresh=False)
 
 
-def _repeat(job: TuneJob, number: int, size: int) -> TuneJob:
-    """A run as `ptxtune tune --budget quick` makes it; it may see 40 % of the space at most."""
-    trials = max(20, min(PRESETS["quick"].trials or size, int(0.4 * size)))
-    budget = Budget(trials, PRESETS["quick"].seconds)
-    return replace(job, sampler="tpe", seed=number + 1, budget=budget, refresh=False)
+def _repeat(job: TuneJob, number: int, size: int, budget: Budget) -> TuneJob:
+    """A run as `ptxtune tune` makes it with that budget, of 40 % of the space at most."""
+    trials = max(20, min(budget.trials or size, int(0.4 * size)))
+    limited = replace(budget, trials=trials)
+    return replace(job, sampler="tpe", seed=number + 1, budget=limited, refresh=False)
 
 
 def _sizes(recorded: TrialFile) -> int:

@@ -6,6 +6,7 @@ nothing is timed and nothing is stored.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -54,6 +55,8 @@ class ShapeJob:
         compile_timeout_s: a compile that takes longer is killed.
         lock_folder: where the GPU's lock lies; None: the host's.
         gpu_uuid: the only GPU that the worker sees; empty: those that this process sees.
+        rounds: problems after which it ends, whatever time is left; None: only the time counts.
+        clock: seconds since any moment.
     """
 
     cache_root: Path
@@ -68,6 +71,8 @@ class ShapeJob:
     compile_timeout_s: float = TIMEOUT_S
     lock_folder: Path | None = None
     gpu_uuid: str = ""
+    rounds: int | None = None
+    clock: Callable[[], float] = time.monotonic
 
 
 def soak_shapes(job: ShapeJob, say: Say = lambda text: None) -> ShapeReport:
@@ -109,14 +114,15 @@ class _Checks:
     ) -> None:
         self._worker, self._lock, self._stop, self._say = worker, lock, stop, say
         self._tally = ShapeTally(job.seed)
-        self._begin = self._told = time.monotonic()
-        self._seconds = job.seconds
+        self._clock = job.clock
+        self._begin = self._told = job.clock()
+        self._seconds, self._rounds = job.seconds, job.rounds
         self._waited = False
 
     def run(self, ahead: ShapeAhead) -> str:
         """Checks until the end. Returns why it came early; empty where it did not."""
         try:
-            for planned in ahead.rounds():
+            for planned in itertools.islice(ahead.rounds(), self._rounds):
                 self._wait(planned)
                 self._round(planned.result())
         except StoppedError:
@@ -180,9 +186,9 @@ class _Checks:
         elapsed = self._elapsed()
         if self._stop.is_set() or elapsed > self._seconds:
             raise StoppedError
-        if time.monotonic() - self._told >= PROGRESS_S:
-            self._told = time.monotonic()
+        if self._clock() - self._told >= PROGRESS_S:
+            self._told = self._clock()
             self._say(self._tally.progress(elapsed))
 
     def _elapsed(self) -> float:
-        return time.monotonic() - self._begin
+        return self._clock() - self._begin

@@ -6,6 +6,11 @@ from collections import Counter
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+# An example that takes long on a busy machine is no fault.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by marker

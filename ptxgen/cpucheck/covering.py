@@ -1,4 +1,7 @@
-"""The covering set: few cases in which every knob value and every legal pair of values occurs."""
+"""The covering set: few cases in which every knob value and every legal pair of values occurs.
+
+Pairs alone seldom meet a K of one stage with an N of one tile and one group, so corners follow.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 from ptxgen.arch import ARCHS, ArchSpec
 from ptxgen.config import KernelConfig
 from ptxgen.cpucheck import reduced
+from ptxgen.cpucheck.corners import corner_cases
 from ptxgen.cpucheck.pairs import PairSearch
 from ptxgen.cpucheck.reduced import Case, Kinds, reduced_case
 from ptxgen.families import family_named
@@ -42,7 +46,7 @@ KIND_FACTORS: dict[str, Sequence[Any]] = {
 def covering_set(
     family: str = "mma", archs: tuple[str, ...] = COVERED_ARCHS, seed: int = 0
 ) -> tuple[Case, ...]:
-    """Cases that cover all pairs of a family's knobs, problem kinds, tails and archs.
+    """Cases that cover all pairs of a family's knobs, problem kinds, tails and archs, and corners.
 
     Args:
         family: its name.
@@ -58,8 +62,9 @@ def covering_set(
         for group in reduced.GROUPS  # of 32 inputs, scales may take too much shared memory
     ]
     search = PairSearch(factors, lambda row: _reasons(found, row), seed, hard)
-    cases = (case_of(found, row) for row in search.rows())
-    return tuple(case for case in cases if isinstance(case, Case))
+    cases = [case_of(found, row) for row in search.rows()]
+    pairs = [case for case in cases if isinstance(case, Case)]
+    return (*pairs, *corner_cases(pairs))
 
 
 def factors_of(family: Family, archs: Sequence[str]) -> list[Sequence[Any]]:

@@ -23,11 +23,11 @@ class Inspection:
 
     Attributes:
         result: of the interpreter.
-        sass: of the gates over the machine code; None where they were not asked for or nvdisasm
-            is missing.
+        sass: of the gates over the machine code; None where nvdisasm is missing or it spills.
         conflicts: fragment loads with bank conflicts.
         proof: of race freedom under every schedule; None where it was not asked for.
         registers: of a thread.
+        spills: whether ptxas had to spill and that was accepted: then nothing is gated.
         note: what could not be checked, and the cure; empty where all was.
     """
 
@@ -36,6 +36,7 @@ class Inspection:
     conflicts: tuple[BankReport, ...]
     proof: Proof | None
     registers: int
+    spills: bool = False
     note: str = ""
 
     @property
@@ -46,15 +47,16 @@ class Inspection:
 
 
 def inspect(
-    case: Case, schedules: Sequence[Schedule], *, gates: bool = True, prove: bool = False
+    case: Case, schedules: Sequence[Schedule], *, prove: bool = False, accept_spills: bool = False
 ) -> Inspection:
     """Compiles a case's kernel and checks it.
 
     Args:
         case: a small problem, a config, an arch and a batch size.
         schedules: orders of warps and CTAs to run it in.
-        gates: also look at the machine code and the bank conflicts of fragment loads.
         prove: also let sentryward prove that no schedule has a race.
+        accept_spills: do not gate the machine code of a kernel that spills: a tuner stores such
+            a config as spilled and never times it, but its results have to be right.
 
     Raises:
         ConfigError: the config is illegal.
@@ -65,11 +67,12 @@ def inspect(
     started = time.perf_counter()
     source = emit(case.problem, case.config, case.arch)
     compiled = compile_source(source, line_info=True)
-    options = RunOptions(record_shared=gates)
+    spills = accept_spills and compiled.resources.spill_bytes > 0
+    options = RunOptions(record_shared=not spills)
     result = check_compiled(case, source, compiled, schedules, options=options, started=started)
     sass, missing = None, ""
     conflicts: list[BankReport] = []
-    if gates:
+    if not spills:
         try:
             sass = check_sass(case.problem, case.config, case.arch, source.plan, compiled)
         except ToolError as error:
@@ -77,4 +80,5 @@ def inspect(
         if result.reports:
             conflicts = fragment_conflicts(bank_reports(result.reports[0].shared_accesses))
     proof = prove_race_free(case, source.plan, compiled) if prove else None
-    return Inspection(result, sass, tuple(conflicts), proof, compiled.resources.registers, missing)
+    registers = compiled.resources.registers
+    return Inspection(result, sass, tuple(conflicts), proof, registers, spills, missing)

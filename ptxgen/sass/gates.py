@@ -13,6 +13,7 @@ from ptxgen.config import KernelConfig
 from ptxgen.problem import Problem
 from ptxgen.sass.disassemble import Disassembly, SassInstruction, count, disassemble
 from ptxgen.sass.promises import Promises, promises_of
+from ptxgen.sass.stages import stage_loops, stages_in_a_row
 from ptxgen.sass.warpgroup import WarpgroupPromises, warpgroup_failures
 from ptxgen.source import LaunchPlan
 
@@ -92,20 +93,14 @@ def report_on(
 
 
 def main_loop(code: Disassembly) -> tuple[SassInstruction, ...]:
-    """The loop that holds most tensor instructions; of several the shortest.
+    """The loop over stages that holds most tensor instructions; of several the shortest.
 
-    A wait on an mbarrier goes on at the kernel's end where it has to be tried again: the jump back
-    from there looks like a loop around everything between. Where the number of stages is a small
-    constant the compiler unrolls the loop away: then it is everything up to the last tensor
-    instruction. Empty where there is none.
+    Where there is none, all code up to the end of the stages. Empty without tensor instructions.
     """
-    bodies = [code.between(*bounds) for bounds in code.loops()]
-    with_mma = [body for body in bodies if count(body, "HMMA")]
-    last = max((item.address for item in code.instructions if item.is_a("HMMA")), default=-1)
     return max(
-        with_mma,
+        stage_loops(code, "HMMA"),
         key=lambda body: (count(body, "HMMA"), -len(body)),
-        default=code.between(0, last),
+        default=stages_in_a_row(code, "HMMA"),
     )
 
 

@@ -9,6 +9,7 @@ from ptxgen.arch import ArchSpec
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
 from ptxgen.problem import Problem
 from ptxgen.sass.disassemble import Disassembly, SassInstruction, count
+from ptxgen.sass.stages import stage_loops, stages_in_a_row
 from ptxgen.source import LaunchPlan
 
 STAGE_INPUTS = 128
@@ -34,6 +35,7 @@ class WarpgroupPromises:
         strips: bulk copies of packed blocks (UBLKCP), for SLABS tensor copies (UTMALDG).
         max_registers: of a thread at its start, so that min_ctas CTAs fit an SM.
         shares: sums of shared tiles are sent by bulk copies, and read by others behind all stages'.
+            A tile of one stage cannot be shared, whatever the config says.
         ways: main loops, of which a tile takes one: fp16 scales that spread widely have their own.
     """
 
@@ -63,7 +65,7 @@ def warpgroup_promises(
         zero_loads=groups * rows if problem.zero == "int" else 0,
         strips=strips,
         max_registers=min(arch.registers_per_thread, registers),
-        shares=config.stream_k,
+        shares=config.stream_k and problem.k > STAGE_INPUTS,
         ways=2 if problem.dtype == "fp16" and not problem.whole_k else 1,
     )
 
@@ -85,11 +87,12 @@ def warpgroup_failures(
 
 def _producer(code: Disassembly, promises: WarpgroupPromises) -> Iterator[str]:
     """The copies of a stage, and of stream-K what sends sums and what brings them."""
-    bulks = [item for item in code.instructions if item.is_a("UBLKCP")]
+    every = [item for item in code.instructions if item.is_a("UBLKCP")]
+    loads = [item for item in every if not item.opcode.startswith(TO_GLOBAL)]
     tensors = [item.address for item in code.instructions if item.is_a("UTMALDG")]
+    bulks = loads
     if promises.shares:
-        loads = [item for item in bulks if not item.opcode.startswith(TO_GLOBAL)]
-        sent, last = len(bulks) - len(loads), max(tensors, default=0)
+        sent, last = len(every) - len(loads), max(tensors, default=0)
         bulks = [item for item in loads if item.address < last]
         brought = len(loads) - len(bulks)
         if not sent or not brought:
@@ -105,14 +108,11 @@ def _producer(code: Disassembly, promises: WarpgroupPromises) -> Iterator[str]:
 
 
 def main_loop(code: Disassembly) -> tuple[SassInstruction, ...]:
-    """The narrowest loop that holds tensor instructions; around it may be one over tiles.
+    """The narrowest loop over stages; around it may be one over tiles.
 
-    Where the compiler has unrolled it away, everything up to the last tensor instruction.
+    Where there is none, all code up to the end of the stages. Empty without tensor instructions.
     """
-    bodies = [code.between(*bounds) for bounds in code.loops()]
-    last = max((item.address for item in code.instructions if item.is_a("HGMMA")), default=-1)
-    with_wgmma = [body for body in bodies if count(body, "HGMMA")]
-    return min(with_wgmma, key=len, default=code.between(0, last))
+    return min(stage_loops(code, "HGMMA"), key=len, default=stages_in_a_row(code, "HGMMA"))
 
 
 def _main_loop(code: Disassembly, promises: WarpgroupPromises) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""Every knob value and every legal pair of values, on reduced problems, in the interpreter."""
+"""Every knob value and every legal pair of values, on reduced problems and in corners.
+
+In the interpreter, and the machine code held to its promises.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from ptxgen.cpucheck.run import SCHEDULES, check_compiled
 from ptxgen.errors import CompileError
 from ptxgen.families import FAMILIES, emit
 from ptxgen.interp import Schedule
+from ptxgen.sass.gates import check_sass
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
@@ -38,6 +42,9 @@ def failures(cases: list[tuple[Case, Schedule]], refusals: float) -> list[str]:
             continue
         result = check_compiled(case, source, compiled, [schedule])
         found += [f"{case}\n{failure}" for failure in result.failures]
+        if compiled.resources.spill_bytes == 0:  # a tuner stores what spills, and never times it
+            report = check_sass(case.problem, case.config, case.arch, source.plan, compiled)
+            found += [f"{case}\n{failure}" for failure in report.failures]
     assert refused <= refusals * len(cases)
     return found
 

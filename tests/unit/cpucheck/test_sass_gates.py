@@ -100,6 +100,29 @@ def test_a_wait_that_goes_on_behind_the_kernel_is_no_loop_around_the_rest() -> N
     assert report_on(found, PROMISES, 64).ok
 
 
+def in_a_row(stages: str, behind: str) -> Disassembly:
+    """A kernel without any loop."""
+    texts = f"LDC R1, c[0x0][0x28]\n{stages}\n{behind}\nEXIT".splitlines()
+    lines = ["//--------------------- .text.kernel       --------------------------"]
+    lines += [f"        /*{16 * place:04x}*/         {text} ;" for place, text in enumerate(texts)]
+    return parse("\n".join(lines), "kernel")
+
+
+BEHIND = "BAR.SYNC.DEFER_BLOCKING 0x0\nLDS R4, [R1]\nSTG.E.64 [R2], R4"
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_without_a_loop_the_stages_end_at_the_next_barrier(stages: int) -> None:
+    """The last zero point may be loaded behind the last tensor instruction, before the barrier."""
+    late = "\n".join([*[LOOP] * stages, "LDS.U8 R2, [R1]"]).replace("LDS.U8 R21, [R60]\n", "", 1)
+    report = report_on(in_a_row(late, BEHIND), PROMISES, 64)
+    assert (report.failures, report.stage_copies) == ((), stages)
+    more = report_on(in_a_row(f"{late}\nLDS R3, [R1]", BEHIND), PROMISES, 64)
+    assert more.failures == (
+        f"the main loop has {stages + 1} 4-byte loads of scales (LDS) where {stages} are promised",
+    )
+
+
 @pytest.mark.parametrize(
     ("parts", "registers", "message"),
     [

@@ -85,6 +85,21 @@ def test_each_gate_names_what_is_wrong(parts: dict[str, str], registers: int, me
     assert any(message in failure for failure in report.failures), report.failures
 
 
+def one_stage(stage: str = STAGE) -> Disassembly:
+    """A stage without a loop inside of the loop over tiles, which reads and stores results too."""
+    text = f"{stage}\nBAR.SYNC.DEFER_BLOCKING R80, 0x80\nLDS.64 R4, [R1]\nLDS.64 R6, [R1]"
+    return code(stage="MOV R1, R2", tile=f"{text}\n{TILE}")
+
+
+def test_a_loop_over_tiles_is_none_over_stages() -> None:
+    report = report_on(one_stage(), PROMISES, 168)
+    assert (report.failures, report.stage_copies) == ((), 1)
+    more = report_on(one_stage(STAGE + "\nLDS R9, [R1]"), PROMISES, 168)
+    assert more.failures == (
+        "the main loop has 2 4-byte loads of scales (LDS) where 1 are promised",
+    )
+
+
 SEND = "UBLKCP.G.S [UR8], [UR4], UR6"
 BRING = "UBLKCP.S.G [UR8], [UR4], UR6"
 
@@ -92,6 +107,8 @@ BRING = "UBLKCP.S.G [UR8], [UR4], UR6"
 def test_sums_of_shared_tiles_are_sent_and_brought_behind_all_stages() -> None:
     shares = replace(PROMISES, shares=True)
     assert report_on(code(copies=f"{SEND}\n{COPIES}\n{SEND}\n{BRING}"), shares, 168).ok
+    # A tile of one stage has no parts to bring, but the text of a part's end stays.
+    assert report_on(code(copies=f"{SEND}\n{COPIES}\n{SEND}"), PROMISES, 168).ok
 
 
 @pytest.mark.parametrize(
@@ -139,7 +156,8 @@ def test_a_main_loop_of_its_own_is_missed_where_it_is_promised() -> None:
 def test_stages_of_both_ways_in_a_row_share_the_loads_of_the_first() -> None:
     """K of one stage: its words are read before the ways part."""
     lines = STAGE.splitlines()
-    in_a_row = code(stage="\n".join([*lines[2:], *lines[:2], *lines[:2]]))
+    stages = "\n".join([*lines[2:], *lines[:2], *lines[:2]])
+    in_a_row = code(stage=stages, tile=f"BAR.SYNC 0x1\n{TILE}")
     labels = {name: at for name, at in in_a_row.labels.items() if name == ".L_none"}
     assert report_on(replace(in_a_row, labels=labels), WAYS, 168).ok
 
@@ -158,6 +176,12 @@ BASE = WgmmaTmaConfig(64, 128, 2, 3, 2, 1, 1, 1, 0)
         ({"min_ctas": 2}, Problem(4096, 4096, 4096, zero="int"), (8, 2, 0, 0, 2, 96)),
         ({"block_n": 192, "warpgroups": 3}, Problem(4096, 4096), (8, 2, 1, 0, 3, 128, False, 2)),
         ({"max_ctas": 132, "stream_k": True}, Problem(4096, 4096), (8, 2, 1, 0, 2, 168, True, 2)),
+        (
+            {"max_ctas": 132, "stream_k": True},
+            Problem(4096, 160, 32),
+            (8, 2, 4, 0, 2, 168, True, 2),
+        ),
+        ({"max_ctas": 132, "stream_k": True}, Problem(4096, 128), (8, 2, 1, 0, 2, 168, False, 2)),
     ],
 )
 def test_promises_by_hand(

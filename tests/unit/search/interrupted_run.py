@@ -1,4 +1,8 @@
-"""A tuning run as a program, for tests that interrupt or kill it. Arguments: folder, seconds."""
+"""A tuning run as a program, for tests that interrupt or kill it.
+
+Arguments: a folder, and how many candidates are evaluated before the next one waits until the file
+"release" is in that folder.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +29,13 @@ def show(event: Event) -> None:
         print("task ended", flush=True)
 
 
-def main(folder: Path, seconds: float) -> None:
-    """Tunes the small fake space; every candidate takes `seconds`."""
-    options = {"log": str(folder / "evaluated.log"), "seconds": seconds}
+def main(folder: Path, free: int) -> None:
+    """Tunes the small fake space."""
+    options = {
+        "log": str(folder / "evaluated.log"),
+        "hold_after": free,
+        "release": str(folder / "release"),
+    }
     job = TuneJob(
         problems=(search_fakes.PROBLEM,),
         buckets=(8,),
@@ -35,7 +43,7 @@ def main(folder: Path, seconds: float) -> None:
         budget=Budget(trials=100),
         evaluator="search_fakes:create_exact",
         evaluator_options=options,
-        limits=search_fakes.FAST,
+        limits=search_fakes.PATIENT,
         cache_root=folder / "cache",
         compile_workers=1,
         compile_handler="search_fakes:make_compiler",
@@ -48,4 +56,4 @@ def main(folder: Path, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), float(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

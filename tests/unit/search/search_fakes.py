@@ -46,7 +46,10 @@ DEVICE = DeviceRecord(
 )
 TOOLCHAIN = ToolchainRecord(driver="580.1", nvrtc="13.5", ptxtune="0.1.0", torch="2.11")
 
-FAST = Limits(start_s=60, measure_s=5, shrunk_min_s=2, shrunk_factor=50, final_s=1)
+PATIENT = Limits(start_s=250, measure_s=250, shrunk_min_s=250, final_s=250)
+"""For tests in which nothing hangs: no machine is too slow for them."""
+FAST = Limits(start_s=250, measure_s=250, shrunk_min_s=2, shrunk_factor=50, final_s=250)
+"""For tests of a hang behind a good result: it is given up after 2 s."""
 
 BASE = MmaConfig(8, 8, 64, 32, 512, 4, 4, 1, "weights", True, 1)
 SMALL: dict[str, tuple[Scalar, ...]] = {
@@ -185,7 +188,8 @@ class FakeEvaluator:
     """Reports true_us, except where a config's behaviour says otherwise.
 
     Options: behaviour: config key -> one of the methods of _Misbehaviour; log: a file that gets one
-    line an evaluated candidate; seconds: how long each one takes; finals: a behaviour; cublas_us
+    line an evaluated candidate; seconds: how long each one takes; hold_after, release: after so
+    many the next one ends once the file named `release` is there; finals: a behaviour; cublas_us
     and dequantized_us: times of the baselines, whose behaviour goes by their names.
     """
 
@@ -193,6 +197,8 @@ class FakeEvaluator:
         self._behaviour: dict[str, str] = options.get("behaviour", {})
         self._log = options.get("log")
         self._seconds = float(options.get("seconds", 0.0))
+        self._free: int | None = options.get("hold_after")
+        self._release = Path(options.get("release", "/"))
         self._finals = options.get("finals", "")
         self._baselines_us = {
             "cublas": float(options.get("cublas_us", 20.0)),
@@ -209,6 +215,7 @@ class FakeEvaluator:
         key = key_of(request.candidate)
         self._write(f"evaluate {request.effort.value} {key}")
         time.sleep(self._seconds)
+        self._hold()
         behaviour = self._behaviour.get(key, "")
         if behaviour:
             return misbehave(behaviour)
@@ -219,6 +226,12 @@ class FakeEvaluator:
         if self._finals:
             return [misbehave(self._finals)]
         return [self._ok(item) for item in request.candidates]
+
+    def _hold(self) -> None:
+        if self._free is not None:
+            self._free -= 1
+            while self._free < 0 and not self._release.exists():
+                time.sleep(0.01)
 
     def _ok(self, contender: Contender) -> Outcome:
         config = config_of(contender)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,17 +21,30 @@ from ptxgen.outcome import Status
 from search.budget import Budget
 from search.events import Task
 from search.gates import (
+    BLIND,
     MAX_REGRET,
+    MAX_SHARES,
     Gate,
+    Search,
     best_config,
     flip_gates,
     nearest_bucket,
     offline_gates,
     regret_gates,
+    run_search,
+    share_gates,
     transfer_regrets,
 )
 from search.job import TuneJob
-from search.replay import Recording, load_recording, recording_of, simulate
+from search.replay import (
+    Recording,
+    Simulated,
+    load_recording,
+    model_first,
+    recording_of,
+    simulate,
+)
+from search.space import Space
 from search.tune import tune
 
 RECORDED = Path(__file__).parents[2] / "data" / "recorded-h200.jsonl.gz"
@@ -70,27 +83,97 @@ def test_exhaustive_search_has_no_regret(recording: Recording) -> None:
     assert recording.tasks[task][found.config.key()].time_us == min(times)
 
 
-def test_tpe_with_seeds_is_within_three_percent_everywhere(recording: Recording) -> None:
-    regrets = {
-        (task.title(), seed): simulate(recording, task, "tpe", TRIALS, seed=seed).regret
+SEEDS = 2
+
+
+@pytest.fixture(scope="module")
+def blind(recording: Recording) -> list[Simulated]:
+    return ended(recording, partial(run_search, name=BLIND))
+
+
+def ended(recording: Recording, tuner: Search) -> list[Simulated]:
+    return [
+        tuner(recording, task, TRIALS, seed)
         for task in large_tasks(recording)
-        for seed in range(2)
-    }
-    assert max(regrets.values()) <= MAX_REGRET, max(regrets, key=lambda case: regrets[case])
-    assert statistics.mean(regrets.values()) < 0.01
+        for seed in range(SEEDS)
+    ]
 
 
-def test_tpe_and_seeds_earn_their_keep(recording: Recording) -> None:
-    def mean(sampler: str, seeded: bool) -> float:
-        return statistics.mean(
-            simulate(recording, task, sampler, 60, seed=seed, seeded=seeded).regret
-            for task in large_tasks(recording, 5)
-            for seed in range(2)
-        )
+def tuner_gates(runs: list[Simulated], blind: list[Simulated]) -> list[Gate]:
+    """The gates of offline_gates that have limits."""
+    regrets = {str(number): found.regret_after(TRIALS) for number, found in enumerate(runs)}
+    return [*regret_gates("regret", regrets, MAX_REGRET), *share_gates(runs, blind, TRIALS)]
 
-    blind = mean("random", False)
-    assert mean("random", True) < blind
-    assert mean("tpe", True) < blind / 2
+
+def shuffled_model(recording: Recording, task: Task, space: Space, seed: int) -> list[KernelConfig]:
+    """As many configs as the model would choose, by chance."""
+    return space.shuffled(seed + 1000)[: len(model_first(recording, task, space, seed))]
+
+
+def on_a_shuffled_model(recording: Recording, task: Task, trials: int, seed: int) -> Simulated:
+    return simulate(recording, task, "tpe", trials, seed=seed, first=shuffled_model)
+
+
+def without_learning(recording: Recording, task: Task, trials: int, seed: int) -> Simulated:
+    return run_search(recording, task, trials, seed, "random with seeds")
+
+
+def of_a_smaller_budget(recording: Recording, task: Task, trials: int, seed: int) -> Simulated:
+    return run_search(recording, task, trials // 2, seed, BLIND)
+
+
+def stops_early(recording: Recording, task: Task, trials: int, seed: int) -> Simulated:
+    return run_search(recording, task, trials * 3 // 10, seed)
+
+
+def test_the_tuner_passes_its_gates(recording: Recording, blind: list[Simulated]) -> None:
+    gates = tuner_gates(ended(recording, run_search), blind)
+    assert all(gate.passed for gate in gates), gates
+    assert sum(gate.limit is not None for gate in gates) == 1 + len(MAX_SHARES)
+
+
+@pytest.mark.parametrize(
+    ("tuner", "broken"),
+    [
+        (on_a_shuffled_model, {10}),
+        (without_learning, {TRIALS}),
+        (of_a_smaller_budget, {10, 40, TRIALS}),
+        (stops_early, {TRIALS}),
+    ],
+)
+def test_a_worse_tuner_breaks_a_gate(
+    recording: Recording, blind: list[Simulated], tuner: Search, broken: set[int]
+) -> None:
+    gates = share_gates(ended(recording, tuner), blind, TRIALS)
+    failed = {after for gate, after in zip(gates, (10, 40, TRIALS), strict=True) if not gate.passed}
+    assert broken <= failed, gates
+
+
+def test_a_worse_tuner_fails_the_whole_check(recording: Recording) -> None:
+    few = {task: recording.tasks[task] for task in large_tasks(recording, 5)}
+    gates = offline_gates(replace(recording, tasks=few), trials=TRIALS, seeds=2, tuner=stops_early)
+    assert f"share of a blind search's regret, {TRIALS} trials" in [
+        gate.name for gate in gates if not gate.passed
+    ]
+
+
+def test_shares_by_hand() -> None:
+    def run(*regrets: float) -> Simulated:
+        return Simulated(None, regrets[-1], regrets)
+
+    blind = [run(*[0.4] * 4, *[0.2] * 6), run(*[0.2] * 10)] * 5
+    mine = [run(0.1, 0.0), run(0.05)] * 5  # each keeps its last regret where it ended early
+    first, middle, last = share_gates(mine, blind, 10)
+    assert (first.value, middle.value) == (pytest.approx(0.25), pytest.approx(0.025 / 0.3))
+    assert last.value == pytest.approx(0.125)
+    assert [first.passed, middle.passed, last.passed] == [True, True, False]
+    assert last.detail == "2.50% of 20.00%"
+    perfect = [run(0.0)]
+    assert [gate.value for gate in share_gates(perfect, perfect, 10)] == [0.0, 0.0, 0.0]
+    assert not share_gates(mine, perfect * 10, 10)[0].passed
+    assert share_gates(mine[:9], perfect * 9, 10)[0].passed  # too few to decide
+    assert share_gates([], [], 10) == []
+    assert run(0.3).regret_after(0) == float("inf")
 
 
 def test_a_simulated_search_repeats_itself(recording: Recording) -> None:
@@ -163,8 +246,8 @@ def test_transfer_regret_by_hand() -> None:
 def test_regret_is_against_the_best_ok_trial() -> None:
     recording = made({1: {32: 4.0, 64: 5.0, 128: None}})
     assert recording.best_us(task_of(1)) == 4.0
-    assert simulate(recording, task_of(1), "random", 1, seeded=False).regret in (0.0, 0.25)
-    assert simulate(recording, task_of(1), "random", 3, seeded=False).regret == 0.0
+    assert simulate(recording, task_of(1), "random", 1, first=None).regret in (0.0, 0.25)
+    assert simulate(recording, task_of(1), "random", 3, first=None).regret == 0.0
 
 
 def test_flips_that_cost_nothing_pass_and_costly_ones_fail() -> None:
@@ -199,9 +282,9 @@ def test_offline_gates_leave_small_tasks_out(recording: Recording) -> None:
     gates = offline_gates(replace(recording, tasks=few), trials=100, seeds=1)
     assert next(gate.detail for gate in gates if gate.name.endswith("mean")) == "1 cases"
     assert "regret of tpe with seeds, 100 trials, worst" in names(gates)
-    assert all(gate.passed for gate in gates)
+    assert {gate.limit for gate in gates if gate.name.startswith("share")} == {None}  # of one case
     assert not any(
-        name.startswith("regret of tpe")
+        name.startswith(("regret of tpe", "share"))
         for name in names(offline_gates(made({1: {32: 4.0, 64: 5.0}}), trials=100, seeds=1))
     )
 

@@ -15,6 +15,7 @@ from ptxgen.families import FAMILIES
 from ptxgen.families.base import Family
 from ptxgen.outcome import Status
 from ptxgen.problem import Problem
+from search.budget import Budget
 from search.gates import Gate
 from search.job import TuneJob
 from search.replay import recording_of
@@ -33,7 +34,9 @@ def legal(m: int = 8) -> set[str]:
 
 
 def test_a_good_tuner_passes(tmp_path: Path, make_job: Callable[..., TuneJob]) -> None:
-    found = selfcheck(make_job(buckets=(8, 16)), tmp_path, repeats=2, note="a note")
+    found = selfcheck(
+        make_job(buckets=(8, 16)), tmp_path, repeats=2, note="a note", budget=Budget(trials=120)
+    )
     assert found.passed, found.gates
     # The valley is the same for all M, so the neighbour's winner costs nothing.
     assert gate(found, "regret of the nearest bucket's winner, worst").value == 0
@@ -57,7 +60,9 @@ def test_a_bad_tuner_fails(tmp_path: Path, make_job: Callable[..., TuneJob]) -> 
         families=search_fakes.families(search_fakes.LARGE),
     )
     limited = small_families(job, ARCH, 60)
-    found = selfcheck(replace(job, families=limited), tmp_path, repeats=2)
+    found = selfcheck(
+        replace(job, families=limited), tmp_path, repeats=2, budget=Budget(trials=120)
+    )
     assert not found.passed
     assert gate(found, "regret against exhaustive, worst").value > 0.03
 

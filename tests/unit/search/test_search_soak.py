@@ -268,8 +268,8 @@ def test_lanes_at_once_are_one_report(tmp_path: Path) -> None:
 
 
 def test_at_its_limit_it_says_what_it_had_and_fails(tmp_path: Path) -> None:
-    report = soak(plan_soak(tmp_path, 300, lanes=2), 300, seconds=6.0)
-    assert 6 <= report.seconds < 40
+    report = soak(plan_soak(tmp_path, 3000, lanes=2), 3000, seconds=6.0)
+    assert report.seconds >= 6
     assert "limit of 6 s" in report.stopped
     assert report.clean, report  # what was done until then is in order
     assert not report.passed

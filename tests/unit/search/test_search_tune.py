@@ -219,7 +219,9 @@ def test_compile_failures_are_outcomes(
             source = super().emit(problem, config, arch)
             return replace(source, text=f"{source.text} {marks.get(config.key(), '')}")
 
-    summary = tune(make_job(families={"mma": Marked(SMALL)}, compile_workers=2), store)
+    summary = tune(
+        make_job(families={"mma": Marked(SMALL)}, compile_workers=2, compile_timeout_s=5.0), store
+    )
     counts = query.outcomes_by_status(store.database, summary.run_id)
     assert counts[Status.COMPILE_ERROR] == 3
     assert counts[Status.COMPILE_TIMEOUT] == 1

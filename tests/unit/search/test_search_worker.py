@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -90,10 +91,11 @@ def test_a_silent_worker_is_killed_at_the_shrunk_limit(
 ) -> None:
     worker = worker_of(behaviour={OTHER.key(): behaviour})
     assert worker.evaluate(request(BASE)).status is Status.OK
-    begin = time.monotonic()
     outcome = worker.evaluate(request(OTHER))
     assert outcome.status is Status.HANG
-    assert time.monotonic() - begin < FAST.measure_s - 1  # 2 s, not 5
+    limit_s = re.search(r"no answer within (\S+) s", outcome.message)
+    assert limit_s is not None
+    assert FAST.shrunk_min_s <= float(limit_s[1]) < FAST.measure_s / 2
     assert worker.evaluate(request(BASE)).status is Status.OK
 
 
@@ -106,7 +108,9 @@ def test_a_new_worker_that_has_proved_itself_keeps_the_shrunk_limit(
     assert worker.evaluate(request(OTHER)).status is Status.CRASH
     outcome = worker.evaluate(request(third))
     assert outcome.status is Status.HANG
-    assert "no answer within 2.0 s" in outcome.message  # not 5
+    limit_s = re.search(r"no answer within (\S+) s", outcome.message)
+    assert limit_s is not None
+    assert FAST.shrunk_min_s <= float(limit_s[1]) < FAST.measure_s / 2
     assert worker.restarts == 1
 
 
@@ -195,13 +199,10 @@ def test_children_die_with_their_parent(tmp_path: Path) -> None:
     )
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
-    time.sleep(0.5)
     parent.kill()
     parent.wait()
-    deadline = time.monotonic() + 10
-    while _runs(pid) and time.monotonic() < deadline:
+    while _runs(pid):  # the test's timeout ends it
         time.sleep(0.05)
-    assert not _runs(pid)
 
 
 def test_a_killed_child_takes_its_group_along() -> None:
@@ -228,7 +229,7 @@ def test_signals_are_named() -> None:
     child = Child("search_fakes:make_compiler", {"cache_root": "/"})
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(ChildDiedError, match="SIGKILL"):
-        child.request({"text": ""}, 5.0)
+        child.request({"text": ""}, 250.0)
     child.kill()
 
 
@@ -240,8 +241,7 @@ def test_the_parent_works_while_the_worker_measures(
     seen: list[str] = []
 
     def other_work() -> None:
-        deadline = time.monotonic() + 20
-        while not log.exists() and time.monotonic() < deadline:
+        while not log.exists():  # the test's timeout ends it
             time.sleep(0.01)
         seen.append(log.read_text())  # the worker began although the parent is busy here
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from fake_gpu import FakeGpu, FakeKernel
 
@@ -52,14 +50,15 @@ def test_copies_follow_the_bytes_that_a_launch_moves() -> None:
 
 
 class SlowKernel(FakeKernel):
-    """Takes real time as well, a sample."""
+    """Takes the host's time as well, a sample."""
 
     seconds = 0.06
     taken = 0
+    now = 0.0  # of all of them
 
     def samples_us(self, count: int, warmups: int = 2) -> list[float]:
         self.taken += count + warmups
-        time.sleep(self.seconds * (count + warmups))
+        SlowKernel.now += self.seconds * (count + warmups)
         return super().samples_us(count, warmups)
 
 
@@ -69,8 +68,8 @@ def test_a_window_of_slow_kernels_replays_once_a_round() -> None:
     kernels = [SlowKernel(gpu, 20000), SlowKernel(gpu, 21000)]
     rounds = 6
     assert rounds * len(kernels) * 4 * SlowKernel.seconds > WINDOW_S
-    begin = time.monotonic()
-    window = time_in_turns(kernels, rounds, steady)
+    begin = SlowKernel.now
+    window = time_in_turns(kernels, rounds, steady, clock=lambda: SlowKernel.now)
     assert [len(timing.samples_us) for timing in window.timings] == [rounds, rounds]
     assert [kernel.taken for kernel in kernels] == [4 + 5, 4 + 5]
-    assert time.monotonic() - begin < 0.8 * rounds * len(kernels) * 4 * SlowKernel.seconds
+    assert SlowKernel.now - begin < 0.8 * rounds * len(kernels) * 4 * SlowKernel.seconds
