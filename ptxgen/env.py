@@ -8,6 +8,8 @@ from pathlib import Path
 
 import platformdirs
 
+from ptxgen.paths import user_path
+
 APP_NAME = "ptxtune"
 
 
@@ -41,7 +43,9 @@ ENV_VARS: tuple[EnvVar, ...] = (CACHE_DIR, DB, PIN, COMMIT, TEST_POSTGRES)
 def cache_dir() -> Path:
     """Folder of the compile cache: PTXTUNE_CACHE_DIR, else the user's cache folder."""
     value = CACHE_DIR.get()
-    return Path(value).expanduser() if value else Path(platformdirs.user_cache_dir(APP_NAME))
+    return (
+        user_path(value, CACHE_DIR.name) if value else Path(platformdirs.user_cache_dir(APP_NAME))
+    )
 
 
 def data_dir() -> Path:

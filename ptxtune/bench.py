@@ -14,6 +14,7 @@ from db.session import open_database
 from ptxgen import env
 from ptxgen.errors import ArchError, PtxtuneError
 from ptxgen.outcome import Outcome
+from ptxgen.paths import user_path
 from ptxgen.problem import Problem
 from ptxtune.answers import best_answers
 from ptxtune.selection import Selection
@@ -153,7 +154,7 @@ def make_bench(
         _answers(selection.problems, batches, protocols, target, db),
         _host(target),
         _ceilings(target, db),
-        Path(cache_dir).expanduser() if cache_dir else env.cache_dir(),
+        user_path(cache_dir, "--cache-dir") if cache_dir else env.cache_dir(),
         Clocks.of_device(target.device.uuid).limits().max_sm_mhz,
         rounds=rounds,
         seed=seed,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from db.records import Answer, Protocol, WinnerRecord
 from ptxgen import env
 from ptxgen.bundle.manifest import DeviceInfo, ToolchainInfo
 from ptxgen.bundle.measurement import Measurement
-from ptxgen.bundle.write import BucketSpec, BundleSpec, UnpackingSpec, write_bundle
+from ptxgen.bundle.write import BucketSpec, BundleSpec, UnpackingSpec, check_out_dir, write_bundle
 from ptxgen.cache import CompileCache
 from ptxgen.dequantize.emit import emit_dequantize
 from ptxgen.errors import ProblemError
 from ptxgen.families import emit
+from ptxgen.lenient_cache import LenientCache
+from ptxgen.paths import user_path
 from ptxgen.problem import Problem
 from ptxtune.answers import best_answers
 from ptxtune.target import Target
@@ -32,6 +35,7 @@ def export_bundle(
     allow_predicted: bool = True,
     batch_invariant: bool = False,
     force: bool = False,
+    tell: Callable[[str], None] = warnings.warn,
 ) -> tuple[Path, list[Answer]]:
     """Writes the best kernel of each bucket as one bundle.
 
@@ -47,6 +51,8 @@ def export_bundle(
         batch_invariant: only kernels of one order of sums, so that a row's result is the same
             bits in every bucket.
         force: replace an older bundle.
+        tell: called once, in words, where the compile cache cannot be written; the export then
+            does without.
 
     Returns:
         The bundle's folder, and the answers it was made from, in the order of the buckets.
@@ -57,6 +63,7 @@ def export_bundle(
     sizes = sorted(set(batches))
     if not sizes or sizes[0] < 1:
         raise ProblemError(f"buckets {sizes} cannot be exported; name at least one M, each >= 1.")
+    check_out_dir(out, force)
     answers = best_answers(
         [problem],
         sizes,
@@ -66,7 +73,8 @@ def export_bundle(
         allow_predicted=allow_predicted,
         batch_invariant=batch_invariant,
     )
-    cache = CompileCache(Path(cache_dir).expanduser() if cache_dir else env.cache_dir())
+    root = user_path(cache_dir, "--cache-dir") if cache_dir else env.cache_dir()
+    cache = LenientCache(CompileCache(root), tell)
     toolchain = current_toolchain(target.driver)
     spec = BundleSpec(
         problem=problem,
@@ -80,9 +88,9 @@ def export_bundle(
     return write_bundle(out, spec, force), answers
 
 
-def _bucket(answer: Answer, target: Target, cache: CompileCache) -> BucketSpec:
+def _bucket(answer: Answer, target: Target, cache: LenientCache) -> BucketSpec:
     source = emit(answer.problem, answer.config, target.arch)
-    compiled = cache.get_or_compile(source).compiled
+    compiled = cache.compiled(source)
     return BucketSpec(
         m_max=answer.m,
         config=answer.config,
@@ -96,13 +104,13 @@ def _bucket(answer: Answer, target: Target, cache: CompileCache) -> BucketSpec:
 
 
 def _unpacking(
-    problem: Problem, answers: Sequence[Answer], target: Target, cache: CompileCache
+    problem: Problem, answers: Sequence[Answer], target: Target, cache: LenientCache
 ) -> UnpackingSpec | None:
     """The dequantize kernel, where dequantize + matmul is the faster way in any bucket."""
     if not any(answer.dequantize_first for answer in answers):
         return None
     source = emit_dequantize(problem, target.arch)
-    compiled = cache.get_or_compile(source).compiled
+    compiled = cache.compiled(source)
     return UnpackingSpec(source, compiled.ptx, compiled.cubin)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from db import query
@@ -14,6 +13,7 @@ from db.store import Store
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ArchError
 from ptxgen.outcome import Outcome
+from ptxgen.paths import user_path
 from ptxgen.problem import Problem
 from ptxtune.target import Target
 from ptxtune.toolchain import current_toolchain
@@ -54,7 +54,7 @@ def make_job(
         seed=seed,
         refresh=refresh,
         evaluator_options={"strict": strict},
-        cache_root=Path(cache_dir).expanduser() if cache_dir else None,
+        cache_root=user_path(cache_dir, "--cache-dir") if cache_dir else None,
         batch_invariant=batch_invariant,
         gpu_uuid=target.only_uuid,
     )

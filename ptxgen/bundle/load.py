@@ -18,6 +18,7 @@ from ptxgen.bundle.manifest import Bucket, Manifest
 from ptxgen.bundle.verify import check_device, verify
 from ptxgen.dequantize.rule import serves
 from ptxgen.errors import BundleError, DriverError
+from ptxgen.paths import user_path
 from ptxgen.problem import Problem
 from ptxgen.source import LaunchPlan
 from ptxgen.weights.pack import pack
@@ -123,7 +124,7 @@ def load(
     Raises:
         BundleError: damaged, tampered with, for another GPU, or the self-test failed; says which.
     """
-    folder = Path(path).expanduser()
+    folder = user_path(path, "the bundle")
     manifest = verify(folder)
     used = CudaBackend(device) if backend is None else backend
     facts = used.facts()

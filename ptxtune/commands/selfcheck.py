@@ -16,9 +16,12 @@ from db.session import open_database
 from db.store import Store
 from db.trial_file import write_trials
 from ptxgen.errors import ArchError
+from ptxgen.output_file import check_outputs
+from ptxgen.paths import user_path
 from ptxtune.options import (
     cache_option,
     device_option,
+    force_option,
     json_option,
     m_option,
     problem_options,
@@ -97,6 +100,7 @@ REPLAY_TRIALS = 100
     metavar="SECONDS",
     help="On the GPU: check random configs of all families on random shapes, for so long.",
 )
+@force_option
 @device_option
 @cache_option
 @json_option
@@ -117,6 +121,7 @@ def command(
     lanes: int | None,
     seconds: float | None,
     shapes: float | None,
+    force: bool,
     device: str | None,
     cache_dir: str | None,
     as_json: bool,
@@ -162,16 +167,24 @@ def command(
         recording = load_recording(replay_file)
         passed = _show(offline_gates(recording, trials=REPLAY_TRIALS, seeds=repeats), as_json)
     else:
+        _check_record(record_file, force)
         if layer["n"] is None and layer["k"] is None:
             layer["n"] = layer["k"] = 4096
         job = _job(
             layer, m, Protocol(protocol), configs, seed=seed, cache_dir=cache_dir, device=device
         )
         if record_file is not None:
-            passed = _record(job, record_file, as_json)
+            passed = _record(job, record_file, force, as_json)
         else:
             passed = _check(job, repeats, as_json)
     context.exit(0 if passed else 1)
+
+
+def _check_record(file: Path | None, force: bool) -> None:
+    """Before hours of measuring: may the file be written?"""
+    if force and file is None:
+        raise click.UsageError("--force replaces the file of --record; name one.")
+    check_outputs([file], replace=force)
 
 
 def _job(
@@ -208,7 +221,7 @@ def _check(job: TuneJob, repeats: int, as_json: bool) -> bool:
     return _show(found.gates, as_json)
 
 
-def _record(job: TuneJob, file: Path, as_json: bool) -> bool:
+def _record(job: TuneJob, file: Path, force: bool, as_json: bool) -> bool:
     text = "every config of the offered space was measured; screened and final times"
     with (
         tempfile.TemporaryDirectory(prefix="ptxtune-record-") as folder,
@@ -216,7 +229,7 @@ def _record(job: TuneJob, file: Path, as_json: bool) -> bool:
         open_database(Path(folder) / "record.db") as database,
     ):
         content = record(job, Store(database), text, view.on_event)
-    write_trials(file, content)
+    write_trials(file, content, replace=force)
     if as_json:
         say_json({"file": str(file), "trials": len(content.trials)})
     else:
@@ -261,7 +274,7 @@ def _check_shapes(
             f"--cpu checks kernels without one."
         )
     with tempfile.TemporaryDirectory(prefix="ptxtune-shapes-") as folder:
-        cache = Path(cache_dir).expanduser() if cache_dir else Path(folder)
+        cache = user_path(cache_dir, "--cache-dir") if cache_dir else Path(folder)
         report = soak_shapes(ShapeJob(cache, seconds, seed, gpu_uuid=target.only_uuid), note)
     if as_json:
         say_json(shapes_document(report))

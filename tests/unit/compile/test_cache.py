@@ -189,7 +189,7 @@ def test_eight_racing_processes_compile_once(tmp_path: Path, compiler: MarkingCo
 
 def write_and_stall(root: Path, markers: Path, at_file: str) -> None:
     """Compiles, and stops for good once it has written one of the files."""
-    write = cache_module._write_durably
+    write = cache_module.write_synced
 
     def stalling(path: Path, data: bytes) -> None:
         write(path, data)
@@ -197,7 +197,7 @@ def write_and_stall(root: Path, markers: Path, at_file: str) -> None:
             (root / "stalled").touch()
             time.sleep(600)
 
-    cache_module._write_durably = stalling
+    cache_module.write_synced = stalling
     CompileCache(root, MarkingCompiler(markers), "13.5").get_or_compile(SOURCE)
 
 
@@ -238,7 +238,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 def test_a_full_disk_leaves_nothing_half_written(
     cache: CompileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = cache_module._write_durably
+    write = cache_module.write_synced
 
     def full(path: Path, data: bytes) -> None:
         if path.name == "kernel.ptx":
@@ -246,7 +246,7 @@ def test_a_full_disk_leaves_nothing_half_written(
             raise OSError(28, "No space left on device")
         write(path, data)
 
-    monkeypatch.setattr(cache_module, "_write_durably", full)
+    monkeypatch.setattr(cache_module, "write_synced", full)
     with pytest.raises(CacheError, match="No space left on device"):
         cache.get_or_compile(SOURCE)
     assert not list(cache.root.rglob("kernel.*"))
