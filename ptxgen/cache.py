@@ -182,7 +182,9 @@ def _read_entry(path: Path, source: KernelSource, key: str) -> CompiledKernel | 
             nvrtc=_text(build["nvrtc"]),
         )
         # What the entry must say is written down anew and compared whole: no field is forgotten.
-        whole = build == _build_record(source, compiled, contents, key)
+        # As text, where 1 is neither 1.0 nor true.
+        record = _build_record(source, compiled, contents, key)
+        whole = json.dumps(build, sort_keys=True) == json.dumps(record, sort_keys=True)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return compiled if whole and contents[CU] == source.text.encode() else None

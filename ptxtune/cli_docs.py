@@ -18,8 +18,8 @@ Results go to stdout, progress and notes to stderr; `--json` makes the result on
 `bench`: JSON lines in a file). An error is one paragraph on stderr and an exit code other than 0: 1
 where a check of `doctor` or the config of `one` failed, or a bundle is damaged (`inspect`), 2 for
 input or a machine that cannot serve the command, 130 after Ctrl-C. Files and folders that a command
-is told to write are new: what is there already is kept, and the command refused, unless `--force` is
-given.
+is told to write are new ones: what is there already is kept, and the command refused, unless
+`--force` is given.
 """
 
 

@@ -39,7 +39,7 @@ def command(context: click.Context, /, *, bundle: Path, as_json: bool) -> None:
 
     The manifest is checked in itself, and every file against its sha256. The exit code is 1 where
     anything is missing or was changed, and every such file is named. Files that are not of the
-    bundle are listed; they do no harm, but `ptxtune export --force` will not replace it then.
+    bundle are listed; they do no harm, but no export replaces a bundle that has some.
 
     \b
     Example:
