@@ -58,12 +58,14 @@ def export_bundle(
         The bundle's folder, and the answers it was made from, in the order of the buckets.
 
     Raises:
-        PtxtuneError: no batch, an unusable database, a failed compile, or a refused folder.
+        PtxtuneError: no batch, an unusable database, a failed compile, or a refused folder, which
+            is looked at first.
     """
     sizes = sorted(set(batches))
     if not sizes or sizes[0] < 1:
         raise ProblemError(f"buckets {sizes} cannot be exported; name at least one M, each >= 1.")
     check_out_dir(out, force)
+    root = user_path(cache_dir, "--cache-dir") if cache_dir else env.cache_dir()
     answers = best_answers(
         [problem],
         sizes,
@@ -73,7 +75,6 @@ def export_bundle(
         allow_predicted=allow_predicted,
         batch_invariant=batch_invariant,
     )
-    root = user_path(cache_dir, "--cache-dir") if cache_dir else env.cache_dir()
     cache = LenientCache(CompileCache(root), tell)
     toolchain = current_toolchain(target.driver)
     spec = BundleSpec(

@@ -303,12 +303,14 @@ def test_no_field_of_an_entry_is_believed(
             found = cache.get(SOURCE)
             if found is None:
                 continue
-            # Signed, it may state another time or NVRTC of the right type, which change no kernel;
-            # a changed digest is put right by signing.
+            # Signed, it may state other counts or another NVRTC, of the right type; a digest that
+            # was changed is put right by signing. The kernel is the same.
             assert sign
             if place != ("digest",):
-                stated = {("nvrtc",): str, ("resources", "compile_ms"): float}
-                assert type(wrong) is stated.get(place) or (place[-1], wrong) == ("compile_ms", 1)
+                kinds = {"nvrtc": (str,), "compile_ms": (int, float)}.get(place[-1], (int,))
+                assert place[0] in ("nvrtc", "resources"), (place, wrong)
+                assert type(wrong) in kinds, (place, wrong)
+                assert isinstance(wrong, str) or wrong >= 0, (place, wrong)
             same = replace(found.compiled, resources=entry.compiled.resources, nvrtc="13.5")
             assert same == entry.compiled
     file.write_text(json.dumps({**json.loads(whole), "more": 1}))
