@@ -7,11 +7,8 @@ its line. A file whose name ends in .gz is compressed.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
-import os
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +18,8 @@ from typing import Any
 from db.records import PROTOCOL_VERSION, DeviceRecord, ToolchainRecord
 from db.trial_rows import SharedTrial, trial_from_row, trial_to_row
 from ptxgen.errors import PtxtuneError, TrialFileError
+from ptxgen.json_text import json_value
+from ptxgen.output_file import write_file
 from ptxgen.weights.layout import LAYOUT_VERSION
 
 FORMAT = "ptxtune-trials"
@@ -56,32 +55,17 @@ class TrialFile:
     note: str = ""
 
 
-def write_trials(path: Path, content: TrialFile) -> None:
+def write_trials(path: Path, content: TrialFile, *, replace: bool = False) -> None:
     """Writes a file in one step: complete, or not at all.
 
     Raises:
-        TrialFileError: the folder is missing or cannot be written, or its disk is full.
+        FileError: there is a file already and replace is not set, or the disk refused.
     """
     lines = [_line(_header(content)), *(_line(_checked(item)) for item in content.trials)]
     data = "".join(lines).encode()
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)  # no time stamp: same trials, same bytes
-    temporary: str | None = None
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise TrialFileError(
-            f"trials cannot be written to {path}: {error.strerror or error}. Name a file in a "
-            f"folder that exists, is writable and has room for {len(data)} bytes."
-        ) from error
+    write_file(path, data, replace=replace)
 
 
 def read_trials(path: Path) -> TrialFile:
@@ -170,8 +154,8 @@ def _trial(path: Path, number: int, line: str, environments: int) -> SharedTrial
 
 def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        found = json_value(line)
+    except ValueError as error:
         raise TrialFileError(
             f"{path}, line {number}: not JSON ({str(error) or type(error).__name__}). Give a file "
             f"that ptxtune db export has written, and copy it in binary mode."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
-from os import PathLike, fspath
+from os import PathLike, fsencode, fspath
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +95,16 @@ def path(value: Any, name: str, *, error: Error = ArgumentError) -> Path:
     if not text or "\0" in text:
         raise error(f"{name} = {shown(value)} is no path: it is empty or holds a NUL character.")
     try:
+        fsencode(text)
         return Path(text).expanduser()
+    except UnicodeError:
+        raise error(
+            f"{name} = {shown(value)} is no path: it holds half of a surrogate pair."
+        ) from None
     except RuntimeError as problem:
         raise error(
-            f"{name} = {shown(value)}: the home folder is not known ({problem}); write the path "
-            f"out in full."
+            f"{name} = {shown(value)} is no path: the home folder is not known ({problem}); write "
+            f"it out in full."
         ) from None
 
 

@@ -2,8 +2,9 @@
 
 An entry is one directory, <root>/<two hex digits>/<key>, that appears whole or not at all:
     kernel.cu  kernel.cubin  kernel.ptx  log.txt  build.json
-build.json holds the readable parts of the key, the launch plan, the resources, and size and sha256
-of every other file; an entry that does not match it is a miss and is rebuilt.
+build.json holds the key and its readable parts, the launch plan, the resources, size and sha256 of
+every other file, and a digest of all this. Nothing in an entry is believed: one that does not match
+its digests, the key, or what the source says is a miss and is rebuilt.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,13 +26,18 @@ from filelock import FileLock
 from ptxgen.compile import OPTIONS, CompiledKernel, compile_source, nvrtc_version
 from ptxgen.env import CACHE_DIR
 from ptxgen.errors import CacheError
+from ptxgen.json_text import json_value
 from ptxgen.outcome import Resources
+from ptxgen.publish import check_writable, sync_folder, write_synced
 from ptxgen.source import KernelSource
 
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 """Raised whenever the files of an entry or the meaning of the key change."""
 
 CU, CUBIN, PTX, LOG, BUILD = "kernel.cu", "kernel.cubin", "kernel.ptx", "log.txt", "build.json"
+
+MAX_FILE_BYTES = 1 << 28
+"""A larger file is none of an entry's, and is not read."""
 
 Compiler = Callable[[KernelSource], CompiledKernel]
 
@@ -80,9 +87,9 @@ class CompileCache:
 
     def get(self, source: KernelSource) -> CacheEntry | None:
         """The entry of a source, or None where there is none or it is damaged."""
-        path = self._path(self.key(source))
-        compiled = _read_entry(path, source)
-        return None if compiled is None else CacheEntry(path, compiled, hit=True)
+        key = self.key(source)
+        compiled = _read_entry(self._path(key), source, key)
+        return None if compiled is None else CacheEntry(self._path(key), compiled, hit=True)
 
     def get_or_compile(self, source: KernelSource) -> CacheEntry:
         """The entry of a source, compiled now where it is missing or damaged.
@@ -92,42 +99,50 @@ class CompileCache:
         Raises:
             ArchError: NVRTC cannot target the arch.
             CompileError: NVRTC refused the source. Nothing is stored.
-            CacheError: the folder cannot be written.
+            CacheError: the folder cannot be written; it has what was compiled, if anything was.
         """
         found = self.get(source)
         if found is not None:
             return found
-        path = self._path(self.key(source))
+        key = self.key(source)
+        path = self._path(key)
         with self._reporting():
             path.parent.mkdir(parents=True, exist_ok=True)
+            check_writable(path.parent)
         lock = FileLock(path.with_name(path.name + ".lock"))
         with self._reporting():
             lock.acquire()
         try:
-            compiled = _read_entry(path, source)
+            compiled = _read_entry(path, source, key)
             if compiled is not None:  # another process was faster
                 return CacheEntry(path, compiled, hit=True)
             compiled = self._compiler(source)
-            with self._reporting():
-                _write_entry(path, source, compiled)
+            with self._reporting(compiled):
+                _write_entry(path, source, compiled, key)
             return CacheEntry(path, compiled, hit=False)
         finally:
             lock.release()
+
+    def compile_unstored(self, source: KernelSource) -> CompiledKernel:
+        """A source compiled without a look at the cache. Raises ArchError, CompileError."""
+        return self._compiler(source)
 
     def _path(self, key: str) -> Path:
         return self.root / key[:2] / key
 
     @contextmanager
-    def _reporting(self) -> Iterator[None]:
+    def _reporting(self, compiled: CompiledKernel | None = None) -> Iterator[None]:
         """Turns the operating system's refusals into one clear error."""
         try:
             yield
         except OSError as error:
-            raise CacheError(
+            refusal = CacheError(
                 f"the compile cache at {self.root} cannot be written: {error.strerror or error}. "
                 f"Free space there or fix its permissions, or set {CACHE_DIR.name} to a folder "
                 f"on a local disk that you may write."
-            ) from error
+            )
+            refusal.compiled = compiled
+            raise refusal from error
 
 
 def cache_key(source: KernelSource, toolchain: str) -> str:
@@ -151,32 +166,64 @@ def _key_parts(source: KernelSource, toolchain: str) -> dict[str, str]:
     }
 
 
-def _read_entry(path: Path, source: KernelSource) -> CompiledKernel | None:
+def _read_entry(path: Path, source: KernelSource, key: str) -> CompiledKernel | None:
     """What an entry holds, or None where it is missing, damaged, or of another source."""
     try:
-        build = json.loads((path / BUILD).read_text())
-        contents = {name: (path / name).read_bytes() for name in (CU, CUBIN, PTX, LOG)}
-        if build["files"] != _fingerprints(contents) or contents[CU] != source.text.encode():
-            return None
-        return CompiledKernel(
+        build = json_value(_read_file(path / BUILD))
+        contents = {name: _read_file(path / name) for name in (CU, CUBIN, PTX, LOG)}
+        compiled = CompiledKernel(
             cubin=contents[CUBIN],
             ptx=contents[PTX].decode(),
             log=contents[LOG].decode(),
-            resources=Resources(**build["resources"]),
-            entry=build["entry"],
-            arch=build["arch"],
-            source_digest=build["source_digest"],
-            nvrtc=build["nvrtc"],
+            resources=_resources(build["resources"]),
+            entry=source.entry,
+            arch=source.arch,
+            source_digest=source.digest(),
+            nvrtc=_text(build["nvrtc"]),
         )
+        # What the entry must say is written down anew and compared whole: no field is forgotten.
+        # As text, where 1 is neither 1.0 nor true.
+        record = _build_record(source, compiled, contents, key)
+        whole = json.dumps(build, sort_keys=True) == json.dumps(record, sort_keys=True)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return compiled if whole and contents[CU] == source.text.encode() else None
 
 
-def _write_entry(path: Path, source: KernelSource, compiled: CompiledKernel) -> None:
+def _read_file(path: Path) -> bytes:
+    """A plain file's bytes. Raises OSError, and ValueError for what is no file of an entry."""
+    with open(path, "rb", opener=_without_waiting) as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode) or state.st_size > MAX_FILE_BYTES:
+            raise ValueError(f"{path} is no file of an entry")
+        return file.read()
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # for the writer of a pipe
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.60} is no string")
+    return value
+
+
+def _resources(found: dict[str, Any]) -> Resources:
+    """Resources of a build record. Raises KeyError, TypeError and ValueError for anything else."""
+    resources = Resources(**found)
+    for name, value in asdict(resources).items():
+        kinds = (int, float) if name == "compile_ms" else (int,)
+        if type(value) not in kinds or value < 0:
+            raise ValueError(f"{name} = {value!r:.60} is no count")
+    return resources
+
+
+def _write_entry(path: Path, source: KernelSource, compiled: CompiledKernel, key: str) -> None:
     """Puts a whole entry in place. The caller holds the key's lock."""
     prefix = f".tmp-{path.name}-"
     for leftover in path.parent.glob(f"{prefix}*"):  # of a writer that was killed under the lock
-        shutil.rmtree(leftover, ignore_errors=True)
+        _remove(leftover)
     temporary = path.parent / f"{prefix}{uuid.uuid4().hex}"
     contents = {
         CU: source.text.encode(),
@@ -184,54 +231,52 @@ def _write_entry(path: Path, source: KernelSource, compiled: CompiledKernel) -> 
         PTX: compiled.ptx.encode(),
         LOG: compiled.log.encode(),
     }
-    contents[BUILD] = json.dumps(_build_record(source, compiled, contents), indent=1).encode()
+    record = _build_record(source, compiled, contents, key)
+    contents[BUILD] = json.dumps(record, indent=1).encode()
     try:
         temporary.mkdir()
         for name, data in contents.items():
-            _write_durably(temporary / name, data)
-        _sync_directory(temporary)
-        if path.exists():  # a damaged entry: no reader accepts it, so it may go
+            write_synced(temporary / name, data)
+        sync_folder(temporary)
+        if os.path.lexists(path):  # a damaged entry: no reader accepts it, so it may go
             path.rename(path.parent / f"{prefix}damaged-{uuid.uuid4().hex}")
         temporary.rename(path)
-        _sync_directory(path.parent)
+        sync_folder(path.parent)
     finally:
         for leftover in path.parent.glob(f"{prefix}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+            _remove(leftover)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _build_record(
-    source: KernelSource, compiled: CompiledKernel, contents: dict[str, bytes]
+    source: KernelSource, compiled: CompiledKernel, contents: dict[str, bytes], key: str
 ) -> dict[str, Any]:
-    return {
+    """What build.json says, as JSON gives it back."""
+    record = {
         "schema": CACHE_VERSION,
+        "key": key,
         "nvrtc": compiled.nvrtc,
         "arch": compiled.arch,
-        "options": OPTIONS,
+        "options": list(OPTIONS),
         "entry": compiled.entry,
         "source_digest": compiled.source_digest,
         "plan": source.plan.to_dict(),
         "resources": asdict(compiled.resources),
         "files": _fingerprints(contents),
     }
+    text = json.dumps(record, sort_keys=True)
+    return {**record, "digest": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def _fingerprints(contents: dict[str, bytes]) -> dict[str, dict[str, Any]]:
     return {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in contents.items()
+        if name != BUILD
     }
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

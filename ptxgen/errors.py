@@ -64,7 +64,18 @@ class SerializedError(CompileError):
 
 
 class CacheError(PtxtuneError):
-    """The compile cache's folder cannot be written, or its disk is full."""
+    """The compile cache's folder cannot be written, or its disk is full.
+
+    Attributes:
+        compiled: the kernel (a ptxgen.compile.CompiledKernel) that could not be stored; None where
+            nothing was compiled.
+    """
+
+    compiled: Any = None
+
+
+class FileError(PtxtuneError):
+    """A file that a user named cannot be written, is there already, or has no possible name."""
 
 
 class ToolError(PtxtuneError):
@@ -95,6 +106,10 @@ class TrialFileError(PtxtuneError):
 
 class BundleError(PtxtuneError):
     """An exported bundle that is damaged, tampered with or for another machine."""
+
+
+class NotABundleError(BundleError):
+    """A folder that is none, or a bundle of a version that this ptxtune does not read."""
 
 
 class ModelError(PtxtuneError):

@@ -1,15 +1,22 @@
-"""JSON from outside: whatever the text holds, a value or one PtxtuneError."""
+"""JSON from outside: parsed whole, or refused with a reason: a value or one PtxtuneError."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import math
+from typing import Any, NoReturn
 
 from ptxgen.errors import PtxtuneError
 
+MAX_DEPTH = 64
+"""Far deeper than any file of ours, and far from Python's own limit of recursion."""
+
+MAX_DIGITS = 20
+"""No integer of ours is longer; longer ones overflow floats and databases, or take minutes."""
+
 
 def parse_json(text: str | bytes, where: str, hint: str, *, error: type[PtxtuneError]) -> Any:
-    """The value of a JSON text.
+    """The value of a JSON text, as json_value reads it.
 
     Args:
         text: of the document; bytes are UTF-8.
@@ -18,11 +25,62 @@ def parse_json(text: str | bytes, where: str, hint: str, *, error: type[PtxtuneE
         error: what is raised.
 
     Raises:
-        error: no JSON or no UTF-8, nested too deep, or a number with more digits than Python reads.
+        error: see json_value.
     """
     try:
-        return json.loads(text.decode() if isinstance(text, bytes) else text)
+        return json_value(text)
+    except ValueError as problem:
+        raise error(f"{where} is not JSON that can be read ({problem}); {hint}") from None
+
+
+def json_value(text: str | bytes) -> Any:
+    """The value of one JSON document that every later step can take as it is.
+
+    Raises:
+        ValueError: not JSON, nested over MAX_DEPTH, an integer of over MAX_DIGITS digits, a number
+            that is not finite, or a string with a NUL or a lone surrogate (no file name, no
+            database and no UTF-8 holds those). The message is one line.
+    """
+    try:
+        found = json.loads(text, parse_constant=_not_finite, parse_int=_integer)
     except RecursionError:
-        raise error(f"{where} is nested too deep for JSON that anything reads; {hint}") from None
-    except ValueError as problem:  # also of bytes that are no UTF-8, and of endless numbers
-        raise error(f"{where} is not JSON ({problem}); {hint}") from None
+        raise ValueError(f"it is nested over {MAX_DEPTH} levels deep") from None
+    _check(found)
+    return found
+
+
+def _check(document: Any) -> None:
+    waiting = [(document, 1)]
+    while waiting:  # no recursion: the depth is what is checked
+        value, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested over {MAX_DEPTH} levels deep")
+        if isinstance(value, dict):
+            for name, item in value.items():
+                _check_text(name)
+                waiting.append((item, depth + 1))
+        elif isinstance(value, list):
+            waiting.extend((item, depth + 1) for item in value)
+        elif isinstance(value, str):
+            _check_text(value)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("a number is too large")
+
+
+def _check_text(text: str) -> None:
+    if "\0" in text:
+        raise ValueError(f"the string {text!r:.60} holds a NUL")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the string {text!r:.60} holds half of a surrogate pair") from None
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise ValueError(f"a number has {len(digits.lstrip('-'))} digits, over {MAX_DIGITS}")
+    return int(digits)
+
+
+def _not_finite(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON")

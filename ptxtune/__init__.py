@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ptxtune.version import VERSION
 
 if TYPE_CHECKING:
+    from ptxgen.bundle.contents import BundleContents, verify
     from ptxgen.bundle.load import load
-    from ptxgen.errors import PtxtuneError
+    from ptxgen.errors import BundleError, PtxtuneError
     from ptxgen.problem import Problem
     from ptxgen.weights.pack import pack, unpack
     from ptxgen.weights.quantize import QuantizedWeight, dequantize, quantize
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "BundleContents",
+    "BundleError",
     "Problem",
     "PtxtuneError",
     "QuantizedWeight",
@@ -33,10 +36,13 @@ __all__ = [
     "quantize",
     "tune",
     "unpack",
+    "verify",
 ]
 
 # Where each name lives: importing ptxtune must stay fast and load neither torch nor CUDA.
 _HOMES = {
+    "BundleContents": "ptxgen.bundle.contents",
+    "BundleError": "ptxgen.errors",
     "Problem": "ptxgen.problem",
     "PtxtuneError": "ptxgen.errors",
     "QuantizedWeight": "ptxgen.weights.quantize",
@@ -50,6 +56,7 @@ _HOMES = {
     "quantize": "ptxgen.weights.quantize",
     "tune": "ptxtune.api",
     "unpack": "ptxgen.weights.pack",
+    "verify": "ptxgen.bundle.contents",
 }
 
 

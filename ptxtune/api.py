@@ -182,6 +182,9 @@ def export(
 
     Raises:
         PtxtuneError: a bad argument, an unusable database, or a folder that is in the way.
+
+    Warns:
+        UserWarning: once, where the compile cache cannot be written; the export does without.
     """
     folder, _ = export_bundle(
         path(out, "out"),

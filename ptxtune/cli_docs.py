@@ -16,8 +16,10 @@ Made by `python -m ptxtune.cli_docs > docs/cli.md`; a test compares it with the 
 
 Results go to stdout, progress and notes to stderr; `--json` makes the result one JSON document. An
 error is one paragraph on stderr and an exit code other than 0: 1 where `check`, `doctor`,
-`selfcheck` or the config of `one` failed, 2 for input or a machine that cannot serve the command,
-130 after Ctrl-C, whichever command it ends.
+`selfcheck` or the config of `one` failed or a bundle is damaged (`inspect`), 2 for input or a
+machine that cannot serve the command, 130 after Ctrl-C, whichever command it ends. Files and
+folders that a command is told to write are new ones: what is there already is kept, and the command
+refused, unless `--force` is given.
 """
 
 

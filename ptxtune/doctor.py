@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +14,7 @@ from db.session import open_database
 from ptxgen import env
 from ptxgen.compile import check_arch, nvrtc_path, nvrtc_version, supported_archs
 from ptxgen.errors import PtxtuneError
+from ptxgen.publish import check_writable
 from ptxtune.detect import Detection
 from ptxtune.pin import checked_pin
 from ptxtune.target import resolve_target
@@ -157,17 +157,16 @@ def _torch() -> Check:
 def _cache(folder: Path) -> Check:
     cure = f"Make it writable, or name another with --cache-dir or {env.CACHE_DIR.name}."
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(b"x")
+        check_writable(folder)
     except OSError as error:
         return Check("cache", Health.FAILED, f"{folder}: {error.strerror}", cure)
     return Check("cache", Health.OK, str(folder))
 
 
 def _disk(folder: Path) -> Check:
-    existing = next(path for path in (folder, *folder.parents) if path.is_dir())
+    existing = folder
     try:
+        existing = next(path for path in (folder, *folder.parents) if path.is_dir())
         free = shutil.disk_usage(existing).free
     except OSError as error:
         return Check(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from ptxgen.arguments import path
 from ptxgen.bundle import selftest
 from ptxgen.bundle.manifest import DeviceInfo, ToolchainInfo
 from ptxgen.bundle.measurement import Measurement
-from ptxgen.bundle.write import BucketSpec, BundleSpec, UnpackingSpec, check_out, write_bundle
+from ptxgen.bundle.write import BucketSpec, BundleSpec, UnpackingSpec, check_out_dir, write_bundle
 from ptxgen.cache import CompileCache
 from ptxgen.dequantize.emit import emit_dequantize
 from ptxgen.errors import BundleError, ProblemError
 from ptxgen.families import emit
+from ptxgen.lenient_cache import LenientCache
 from ptxgen.problem import Problem
 from ptxtune.answers import best_answers
 from ptxtune.target import Target
@@ -35,6 +37,7 @@ def export_bundle(
     allow_predicted: bool = True,
     batch_invariant: bool = False,
     force: bool = False,
+    tell: Callable[[str], None] = warnings.warn,
 ) -> tuple[Path, list[Answer]]:
     """Writes the best kernel of each bucket as one bundle.
 
@@ -50,19 +53,23 @@ def export_bundle(
         batch_invariant: only kernels of one order of sums, so that a row's result is the same
             bits in every bucket.
         force: replace an older bundle.
+        tell: called once, in words, where the compile cache cannot be written; the export then
+            does without.
 
     Returns:
         The bundle's folder, and the answers it was made from, in the order of the buckets.
 
     Raises:
-        PtxtuneError: no batch, an unusable database, a failed compile, or a refused folder.
+        PtxtuneError: no batch, an unusable database, a failed compile, or a refused folder, which
+            is looked at first.
     """
     sizes = sorted(set(batches))
     if not sizes or sizes[0] < 1:
         raise ProblemError(f"buckets {sizes} cannot be exported; name at least one M, each >= 1.")
     selftest.check_size(problem)
     folder = path(out, "--out", error=BundleError)
-    check_out(folder, force)
+    check_out_dir(folder, force)
+    root = env.cache_folder(cache_dir)
     answers = best_answers(
         [problem],
         sizes,
@@ -72,7 +79,7 @@ def export_bundle(
         allow_predicted=allow_predicted,
         batch_invariant=batch_invariant,
     )
-    cache = CompileCache(env.cache_folder(cache_dir))
+    cache = LenientCache(CompileCache(root), tell)
     toolchain = current_toolchain(target.driver)
     spec = BundleSpec(
         problem=problem,
@@ -86,9 +93,9 @@ def export_bundle(
     return write_bundle(folder, spec, force), answers
 
 
-def _bucket(answer: Answer, target: Target, cache: CompileCache) -> BucketSpec:
+def _bucket(answer: Answer, target: Target, cache: LenientCache) -> BucketSpec:
     source = emit(answer.problem, answer.config, target.arch)
-    compiled = cache.get_or_compile(source).compiled
+    compiled = cache.compiled(source)
     return BucketSpec(
         m_max=answer.m,
         config=answer.config,
@@ -102,13 +109,13 @@ def _bucket(answer: Answer, target: Target, cache: CompileCache) -> BucketSpec:
 
 
 def _unpacking(
-    problem: Problem, answers: Sequence[Answer], target: Target, cache: CompileCache
+    problem: Problem, answers: Sequence[Answer], target: Target, cache: LenientCache
 ) -> UnpackingSpec | None:
     """The dequantize kernel, where dequantize + matmul is the faster way in any bucket."""
     if not any(answer.dequantize_first for answer in answers):
         return None
     source = emit_dequantize(problem, target.arch)
-    compiled = cache.get_or_compile(source).compiled
+    compiled = cache.compiled(source)
     return UnpackingSpec(source, compiled.ptx, compiled.cubin)
 
 

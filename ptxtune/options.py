@@ -128,6 +128,7 @@ batch_invariant_option = click.option(
     is_flag=True,
     help="Only kernels whose result for a row is the same bits for every M.",
 )
+force_option = click.option("--force", is_flag=True, help="Replace files that are there already.")
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document; progress goes to stderr."
 )

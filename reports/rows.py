@@ -7,10 +7,10 @@ from collections import defaultdict
 from pathlib import Path
 
 from db.export_rows import Row, to_json_lines
-from reports.write import write_text
+from ptxgen.output_file import check_outputs, write_file
 
 
-def write_rows(folder: Path, rows: list[Row]) -> list[Path]:
+def write_rows(folder: Path, rows: list[Row], *, replace: bool = False) -> list[Path]:
     """Writes <folder>/<device>/<dtype>-<zero>-g<group>.jsonl, each whole or not at all.
 
     Predicted rows go to files of their own, whose names begin with "predicted-".
@@ -18,17 +18,19 @@ def write_rows(folder: Path, rows: list[Row]) -> list[Path]:
     Args:
         folder: such as reports/results.
         rows: from db.export_rows.
+        replace: whether files that are there already are replaced.
 
     Returns:
         The files, sorted.
 
     Raises:
-        ReportError: a file cannot be written.
+        FileError: a file is in the way, or cannot be written; where it was so before, none is.
     """
     files: dict[Path, list[Row]] = defaultdict(list)
     for row in rows:
         files[folder / device_slug(row["device"]) / _file_name(row)].append(row)
-    return [write_text(path, to_json_lines(files[path])) for path in sorted(files)]
+    check_outputs(files, replace=replace)
+    return [write_file(path, to_json_lines(files[path]), replace=replace) for path in sorted(files)]
 
 
 def device_slug(name: str) -> str:

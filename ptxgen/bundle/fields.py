@@ -8,6 +8,9 @@ from typing import Any
 
 from ptxgen.errors import BundleError, PtxtuneError
 
+MAX_INT = 2**31 - 1
+"""Of a C int, which is what launches take."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fields:
@@ -24,10 +27,12 @@ class Fields:
     def text(self, name: str) -> str:
         return str(self._typed(name, str, "a string"))
 
-    def integer(self, name: str, least: int = 0) -> int:
+    def integer(self, name: str, least: int = 0, most: int = MAX_INT) -> int:
         value: int = self._typed(name, int, "an integer")
         if value < least:
             raise BundleError(f"{self.path}.{name} = {value} must be at least {least}. {REFUSED}")
+        if value > most:
+            raise BundleError(f"{self.path}.{name} = {value} must be at most {most}. {REFUSED}")
         return value
 
     def flag(self, name: str) -> bool:

@@ -13,9 +13,10 @@ from ptxgen.bundle.measurement import Measurement, read_measurement
 from ptxgen.bundle.plan_fields import read_plan
 from ptxgen.bundle.unpacking import Unpacking, read_unpacking
 from ptxgen.config import Scalar
-from ptxgen.errors import BundleError
+from ptxgen.errors import BundleError, NotABundleError
+from ptxgen.json_text import json_value
 from ptxgen.outcome import Resources
-from ptxgen.problem import Problem, bucket_of
+from ptxgen.problem import MAX_M, Problem, bucket_of
 from ptxgen.source import ENTRY, LaunchPlan
 from ptxgen.weights.layout import LAYOUT_VERSION, packed_layout
 from ptxgen.weights.layout_text import layout_words
@@ -23,6 +24,9 @@ from ptxgen.weights.layout_text import layout_words
 KIND = "ptxtune-w4a16-bundle"
 SCHEMA = 1
 MANIFEST_NAME = "manifest.json"
+MAX_MANIFEST_BYTES = 16 << 20
+"""A larger one is refused unread: ours have some 20 KB."""
+
 FILE_KINDS = ("cu", "ptx", "cubin")
 
 
@@ -181,7 +185,7 @@ class Manifest:
             BundleError: not a manifest, another schema, edited, or inconsistent; says which.
         """
         try:
-            data = json.loads(text)
+            data = json_value(text)
         except ValueError as error:
             raise BundleError(f"{MANIFEST_NAME} is not JSON ({error}). {REFUSED}") from None
         fields = Fields(data)
@@ -193,7 +197,7 @@ class Manifest:
         unpacking = read_unpacking(fields.child("unpacking"), problem) if unpacks else None
         _check_ways(buckets, unpacking)
         layout = fields.child("packed_layout")
-        _check_layout(layout.integer("version"), layout.integer("TOTAL_BYTES"), problem)
+        _check_layout(layout.integer("version"), layout.integer("TOTAL_BYTES", most=2**63), problem)
         return cls(
             problem=problem,
             arch=fields.text("arch"),
@@ -215,9 +219,11 @@ def _digest(body: dict[str, Any]) -> str:
 
 def _check_identity(fields: Fields) -> None:
     if (kind := fields.text("kind")) != KIND:
-        raise BundleError(f"{MANIFEST_NAME} is of kind {kind!r}, not {KIND!r}; not a bundle.")
+        raise NotABundleError(
+            f"{MANIFEST_NAME} is of kind {kind!r:.60}, not {KIND!r}; not a bundle."
+        )
     if (schema := fields.integer("schema")) != SCHEMA:
-        raise BundleError(
+        raise NotABundleError(
             f"the bundle has schema {schema}; this ptxtune reads schema {SCHEMA}. "
             f"Install the ptxtune that wrote it, or export the bundle again with this one."
         )
@@ -276,7 +282,7 @@ def _bucket(fields: Fields, problem: Problem) -> Bucket:
     measured = fields.data.get("measurement") is not None
     resources = fields.child("resources")
     return Bucket(
-        m_max=fields.integer("m_max", least=1),
+        m_max=fields.integer("m_max", least=1, most=MAX_M),
         config=dict(fields.child("config").data),
         config_key=fields.text("config_key"),
         plan=read_plan(fields.child("plan"), problem),
@@ -289,7 +295,7 @@ def _bucket(fields: Fields, problem: Problem) -> Bucket:
         measurement=read_measurement(fields.child("measurement")) if measured else None,
         files=files,
         source_digest=fields.text("source_digest"),
-        self_test_m=fields.integer("self_test_m", least=1),
+        self_test_m=fields.integer("self_test_m", least=1, most=MAX_M),
         # Younger than the first bundles, as is dequantized_us.
         dequantize_first="dequantize_first" in fields.data and fields.flag("dequantize_first"),
     )

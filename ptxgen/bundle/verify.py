@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path, PurePosixPath
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
 
 from ptxgen.arch import arch_named
 from ptxgen.arguments import path as as_path
 from ptxgen.bundle.c_header import runs_on_exactly
-from ptxgen.bundle.manifest import MANIFEST_NAME, Manifest
-from ptxgen.errors import ArchError, BundleError
+from ptxgen.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
+from ptxgen.bundle.names import is_inside
+from ptxgen.bundle.publish import kept_aside
+from ptxgen.errors import ArchError, BundleError, NotABundleError
 
 AGAIN = "Export the bundle again."
 
@@ -18,16 +23,24 @@ def verify(path: Path | str) -> Manifest:
     """Reads a bundle's manifest and checks every file against it.
 
     Raises:
-        BundleError: no bundle, another schema, or a file is missing or changed; says which.
+        NotABundleError: the folder is none, or of another schema.
+        BundleError: a file is missing or changed; says which.
     """
     folder = as_path(path, "bundle", error=BundleError)
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
+    for fault in file_faults(folder, manifest):
+        raise BundleError(fault)
+    return manifest
+
+
+def file_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """What is wrong with a bundle's files, a sentence or two each; nothing where all are whole."""
     for name in sorted(manifest.files):
-        _check_file(folder, name, manifest.files[name])
+        if fault := _file_fault(folder, name, manifest.files[name]):
+            yield fault
     for name in _needed(manifest):
         if name not in manifest.files:
-            raise BundleError(f"{MANIFEST_NAME} in {folder} has no checksum for {name}. {AGAIN}")
-    return manifest
+            yield f"{MANIFEST_NAME} in {folder} has no checksum for {name}. {AGAIN}"
 
 
 def check_device(
@@ -60,17 +73,44 @@ def check_device(
             )
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest, checked in itself; no other file is looked at.
+
+    Raises:
+        NotABundleError: the folder is no bundle, or one of another schema.
+        BundleError: the manifest is damaged or cannot be read.
+    """
+    file = folder / MANIFEST_NAME
     try:
-        text = (folder / MANIFEST_NAME).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise BundleError(
+        if not stat.S_ISREG(file.stat().st_mode) or file.stat().st_size > MAX_MANIFEST_BYTES:
+            raise NotABundleError(f"{file} is no manifest: no file, or a huge one. {AGAIN}")
+        text = file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotABundleError(
             f"{folder} is not a bundle: there is no {MANIFEST_NAME} in it. Name the folder that "
-            f"`ptxtune export` wrote."
+            f"`ptxtune export` wrote.{_recovery(folder)}"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BundleError(f"{folder / MANIFEST_NAME} cannot be read ({error}). {AGAIN}") from None
-    return Manifest.from_json(text)
+    except OSError as error:
+        raise BundleError(
+            f"{file} cannot be read: {error.strerror or error}. Make the folder and its files "
+            f"readable, or copy the bundle to a folder that you own."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{file} is not UTF-8 ({error}). {AGAIN}") from None
+    try:
+        return Manifest.from_json(text)
+    except NotABundleError as error:
+        raise NotABundleError(f"{folder}: {error}") from None
+    except BundleError as error:
+        raise BundleError(f"{folder}: {error}") from None
+
+
+def _recovery(folder: Path) -> str:
+    """Where the bundle is that an export was about to replace when its process died."""
+    aside = None if os.path.lexists(folder) else kept_aside(folder)
+    if aside is None:
+        return ""
+    return f" An export that was cut off left the older bundle in {aside}: rename it to have it."
 
 
 def _needed(manifest: Manifest) -> list[str]:
@@ -79,19 +119,24 @@ def _needed(manifest: Manifest) -> list[str]:
     return [manifest.self_test.file, *kernels, *unpacking]
 
 
-def _check_file(folder: Path, name: str, sha256: str) -> None:
-    parts = PurePosixPath(name).parts
-    if not parts or PurePosixPath(name).is_absolute() or ".." in parts or "\\" in name:
-        raise BundleError(f"{MANIFEST_NAME} names the file {name!r}, outside the bundle. {AGAIN}")
+def _file_fault(folder: Path, name: str, sha256: str) -> str:
+    """What is wrong with one file, in words; empty where nothing is."""
+    if not is_inside(name):
+        return f"{MANIFEST_NAME} names the file {name!r:.300}, outside the bundle. {AGAIN}"
     try:
-        with (folder / name).open("rb") as file:
+        with open(folder / name, "rb", opener=_opened) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return f"{name} of the bundle {folder} is no file. {AGAIN}"
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise BundleError(
-            f"{name} of the bundle {folder} cannot be read ({error.strerror}). {AGAIN}"
-        ) from None
-    if found != sha256:
-        raise BundleError(
-            f"{name} of the bundle {folder} was changed after the export: sha256 {found[:16]}..., "
-            f"and {MANIFEST_NAME} says {sha256[:16]}.... {AGAIN}"
-        )
+        return f"{name} of the bundle {folder} cannot be read ({error.strerror}). {AGAIN}"
+    if found == sha256:
+        return ""
+    return (
+        f"{name} of the bundle {folder} was changed after the export: sha256 {found[:16]}..., "
+        f"and {MANIFEST_NAME} says {sha256[:16]}.... {AGAIN}"
+    )
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe with no writer must not stop it

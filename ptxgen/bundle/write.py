@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,10 +19,13 @@ from ptxgen.bundle.manifest import (
     ToolchainInfo,
 )
 from ptxgen.bundle.measurement import Measurement
+from ptxgen.bundle.owned import remove_files
+from ptxgen.bundle.publish import check_target, publish
 from ptxgen.config import KernelConfig
 from ptxgen.errors import BundleError
 from ptxgen.outcome import Resources
 from ptxgen.problem import MAX_M, Problem
+from ptxgen.publish import advice, beside, folders_made, sync_folder, write_synced
 from ptxgen.source import KernelSource
 
 README_NAME = "README.md"
@@ -84,13 +83,13 @@ class BundleSpec:
 def write_bundle(out_dir: Path | str, spec: BundleSpec, force: bool = False) -> Path:
     """Writes a bundle; see the bundle's own README for what is in it.
 
-    Everything is written to a temporary folder beside out_dir, which is then renamed, so that
-    out_dir is a whole bundle or is not there.
+    Everything is written to a hidden folder beside out_dir, which is then renamed, so that out_dir
+    is a whole bundle or is not there. Of two writers to one out_dir one fails.
 
     Args:
         out_dir: folder to create.
         spec: what to export.
-        force: replace out_dir where it is an older bundle.
+        force: replace out_dir where it is an older bundle with nothing else in it, or empty.
 
     Returns:
         The absolute path of the folder.
@@ -98,33 +97,35 @@ def write_bundle(out_dir: Path | str, spec: BundleSpec, force: bool = False) -> 
     Raises:
         BundleError: out_dir exists, the spec is inconsistent, or the disk refused.
     """
-    target = path(out_dir, "bundle folder", error=BundleError).absolute()
+    target = bundle_target(out_dir)
     _check_spec(spec)
     selftest.check_size(spec.problem)
-    staging: Path | None = None
     try:
-        _check_target(target, force)
+        check_target(target, force)
         contents = _contents(spec)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        _write_files(staging, contents)
-        staging.chmod(0o755)  # mkdtemp's folders are private; a bundle is meant to be read
-        _publish(staging, target)
+        with folders_made(target.parent):
+            _write(target, contents, force)
     except OSError as error:
         raise _disk_error(target, error) from None
-    finally:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)
     return target
 
 
-def check_out(out_dir: Path, force: bool = False) -> None:
-    """Raises BundleError where write_bundle would refuse the folder; before compiling for it."""
-    target = out_dir.absolute()
+def check_out_dir(out_dir: Path | str, force: bool = False) -> None:
+    """Asks before anything is compiled whether write_bundle would be refused.
+
+    Raises:
+        BundleError: out_dir is taken, or cannot be written.
+    """
+    target = bundle_target(out_dir)
     try:
-        _check_target(target, force)
+        check_target(target, force)
     except OSError as error:
         raise _disk_error(target, error) from None
+
+
+def bundle_target(out_dir: Path | str) -> Path:
+    """The absolute path of a bundle that is to be written. Raises BundleError for no path."""
+    return path(out_dir, "bundle folder", error=BundleError).absolute()
 
 
 def _check_spec(spec: BundleSpec) -> None:
@@ -153,22 +154,6 @@ def _check_spec(spec: BundleSpec) -> None:
                 f"the cubin of bucket {bucket.m_max} ({len(bucket.cubin)} bytes) is not an ELF "
                 f"image; compile {bucket.config.key()} again (an empty compile cache helps)."
             )
-
-
-def _check_target(target: Path, force: bool) -> None:
-    if not target.exists() and not target.is_symlink():
-        return
-    if not force:
-        raise BundleError(
-            f"{target} exists already; choose another folder, or overwrite it (--force)."
-        )
-    is_bundle = target.is_dir() and not target.is_symlink() and (target / MANIFEST_NAME).is_file()
-    is_empty = target.is_dir() and not any(target.iterdir())
-    if not is_bundle and not is_empty:
-        raise BundleError(
-            f"{target} exists and is not a bundle (it has no {MANIFEST_NAME}), so it is not "
-            f"overwritten; choose another folder."
-        )
 
 
 def _contents(spec: BundleSpec) -> dict[str, bytes]:
@@ -241,40 +226,29 @@ def _unpacking(spec: UnpackingSpec) -> unpacking.Unpacking:
     return unpacking.Unpacking(source.entry, source.plan, source.digest(), unpacking.FILES)
 
 
+def _write(target: Path, contents: Mapping[str, bytes], force: bool) -> None:
+    staging = beside(target)
+    try:
+        _write_files(staging, contents)
+        publish(staging, target, force)
+    finally:
+        remove_files(staging, contents)  # nothing, where it was published
+
+
 def _write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    folder.mkdir()
+    folders = {folder}
     for name, data in contents.items():
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _publish(staging: Path, target: Path) -> None:
-    """Renames staging to target; an older bundle there is put aside first, and back on failure."""
-    if not target.exists():
-        staging.rename(target)
-        return
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    target.rename(aside / "bundle")
-    try:
-        staging.rename(target)
-    except OSError:
-        (aside / "bundle").rename(target)
-        raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        path.parent.mkdir(exist_ok=True)
+        write_synced(path, data)
+        folders.add(path.parent)
+    for made in folders:
+        sync_folder(made)
 
 
 def _disk_error(target: Path, error: OSError) -> BundleError:
-    if error.errno == errno.ENOSPC:
-        why = "the disk is full; free some space or choose a folder on another disk"
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        why = "it may not be written to; choose a folder that you own"
-    else:
-        why = "choose another folder, or repair the disk"
     return BundleError(
         f"cannot write the bundle {target}: {error.strerror or error} "
-        f"({error.filename or target}): {why}. Nothing was left behind."
+        f"({error.filename or target}): {advice(error)}. Nothing was left behind."
     )

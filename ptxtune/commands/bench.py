@@ -9,6 +9,7 @@ import click
 
 from db.export_rows import to_json_lines
 from db.records import Protocol
+from ptxgen.output_file import check_outputs, write_file
 from ptxtune.bench import BenchJob, check_timed, make_bench, run_bench
 from ptxtune.bench_selection import LayerOptions, parse_layers, select_layers
 from ptxtune.interrupts import INTERRUPTED
@@ -18,6 +19,7 @@ from ptxtune.options import (
     cache_option,
     db_option,
     device_option,
+    force_option,
     json_option,
     m_option,
     problem_options,
@@ -29,7 +31,6 @@ from ptxtune.target import resolve_target
 from reports.bench_page import render_bench_page
 from reports.bench_row import BenchRow
 from reports.bench_text import bench_markdown, bench_text
-from reports.write import write_text
 from search.bench.registry import CONTENDERS, CUBLAS, OURS
 from search.bench.runner import ROUNDS
 
@@ -67,6 +68,7 @@ OTHERS = [name for name in CONTENDERS if name not in (OURS, CUBLAS)]
 @click.option("--json-file", type=click.Path(path_type=Path), help="JSON lines file.")
 @click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Markdown file.")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Page with charts.")
+@force_option
 @click.option("--strict", is_flag=True, help="Refuse to measure beside other processes on the GPU.")
 @device_option
 @db_option
@@ -87,6 +89,7 @@ def command(
     json_file: Path | None,
     markdown_file: Path | None,
     html_file: Path | None,
+    force: bool,
     strict: bool,
     device: str | None,
     db: str | None,
@@ -108,6 +111,7 @@ def command(
       ptxtune bench --checkpoint ./model-awq --contenders marlin,humming --json-file bench.jsonl
     """
     options = LayerOptions(layers=layers, checkpoint=checkpoint, **layer)
+    check_outputs((json_file, markdown_file, html_file), replace=force)  # before it is measured
     target = resolve_target(None, device=device)
     warning = check_neighbours(target, strict)
     job = make_bench(
@@ -124,18 +128,18 @@ def command(
     )
     note(job.selection.note)
     note(warning)
-    rows, interrupted = _measured(job, json_file)
-    _write(rows, json_file, markdown_file, html_file)
-    if as_json:
+    rows, interrupted = _measured(job, json_file, force)
+    if as_json:  # first: no file that cannot be written may cost the numbers
         say_json({"rows": [row.to_dict() for row in rows]})
     else:
         say(bench_text(rows))
+    _write(rows, json_file, markdown_file, html_file, force)
     if interrupted:
         context.exit(INTERRUPTED)
     check_timed(rows)
 
 
-def _measured(job: BenchJob, json_file: Path | None) -> tuple[list[BenchRow], bool]:
+def _measured(job: BenchJob, json_file: Path | None, force: bool) -> tuple[list[BenchRow], bool]:
     """All rows, and whether Ctrl-C ended the run; the file is written anew after every case."""
     rows: list[BenchRow] = []
     cases = job.cases()
@@ -143,7 +147,8 @@ def _measured(job: BenchJob, json_file: Path | None) -> tuple[list[BenchRow], bo
         for number, found in enumerate(run_bench(job, on_wait=_Waiting()), 1):
             rows += found
             if json_file is not None:
-                write_text(json_file, to_json_lines(row.to_dict() for row in rows))
+                lines = to_json_lines(row.to_dict() for row in rows)
+                write_file(json_file, lines, replace=force or number > 1)
             timed = sum(row.time_us is not None for row in found)
             case = f"{found[0].problem.key()} M={found[0].m}"
             note(f"[{number}/{len(cases)}] {case}: {timed} of {len(found)} timed")
@@ -170,12 +175,13 @@ def _write(
     json_file: Path | None,
     markdown_file: Path | None,
     html_file: Path | None,
+    force: bool,
 ) -> None:
     if not rows:
         return
     if json_file is not None:  # written after the last case already
         note(f"wrote {json_file}")
     if markdown_file is not None:
-        note(f"wrote {write_text(markdown_file, bench_markdown(rows))}")
+        note(f"wrote {write_file(markdown_file, bench_markdown(rows), replace=force)}")
     if html_file is not None:
-        note(f"wrote {write_text(html_file, render_bench_page(rows))}")
+        note(f"wrote {write_file(html_file, render_bench_page(rows), replace=force)}")

@@ -11,7 +11,8 @@ from db.imported import import_trials
 from db.session import Database, open_database
 from db.sharing import shared_trials, shared_winners
 from db.trial_file import read_trials, write_trials
-from ptxtune.options import db_option, json_option
+from ptxgen.output_file import check_outputs
+from ptxtune.options import db_option, force_option, json_option
 from ptxtune.output import say, say_json
 
 
@@ -19,14 +20,18 @@ from ptxtune.output import say, say_json
 @click.argument("action", type=click.Choice(("export", "import")))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--all", "all_trials", is_flag=True, help="Export every trial, not the winners only.")
+@force_option
 @db_option
 @json_option
-def command(action: str, file: Path, all_trials: bool, db: str | None, as_json: bool) -> None:
+def command(
+    *, action: str, file: Path, all_trials: bool, force: bool, db: str | None, as_json: bool
+) -> None:
     """Export stored results as JSON lines, or import another machine's.
 
     Every line carries its problem, config and times; the first one says on which device, driver,
     NVRTC and commit they were measured. Imported configs are seeds: the next tuning run tries them
-    first, and no answer calls them measured before that. A name that ends in .gz is compressed.
+    first, and no answer calls them measured before that. A name that ends in .gz is compressed. An
+    export to a file that is there already is refused, unless --force is given.
 
     \b
     Example:
@@ -36,9 +41,12 @@ def command(action: str, file: Path, all_trials: bool, db: str | None, as_json: 
     """
     if all_trials and action == "import":
         raise click.UsageError("--all belongs to export; an import takes the fastest trials.")
+    if force and action == "import":
+        raise click.UsageError("--force belongs to export; an import replaces no file.")
     if action == "export":
+        check_outputs([file], replace=force)
         with open_database(db) as database:
-            document = _export(database, file, all_trials)
+            document = _export(database, file, all_trials, force)
     else:
         content = read_trials(file)  # first: a bad file must not even create a database
         with open_database(db) as database:
@@ -60,9 +68,9 @@ def command(action: str, file: Path, all_trials: bool, db: str | None, as_json: 
         )
 
 
-def _export(database: Database, file: Path, all_trials: bool) -> dict[str, Any]:
+def _export(database: Database, file: Path, all_trials: bool, force: bool) -> dict[str, Any]:
     content = shared_trials(database) if all_trials else shared_winners(database)
-    write_trials(file, content)
+    write_trials(file, content, replace=force)
     return {
         "file": str(file),
         "trials": len(content.trials),

@@ -30,7 +30,7 @@ from ptxtune.target import resolve_target
 @protocol_option(several=False, default="plain")
 @click.option("--out", type=click.Path(), required=True, help="Folder of the bundle, new.")
 @click.option("--measured", is_flag=True, help="Leave predicted winners out.")
-@click.option("--force", is_flag=True, help="Replace an older bundle.")
+@click.option("--force", is_flag=True, help="Replace an older bundle that holds nothing else.")
 @batch_invariant_option
 @gpu_option
 @db_option
@@ -53,7 +53,8 @@ def command(
     """Write a tuned kernel as a bundle that runs without ptxtune.
 
     The bundle holds readable source, PTX, cubin, a manifest, a C header and a self-test. Each M is
-    a bucket: it serves batches up to that M, the last one also everything above.
+    a bucket: it serves batches up to that M, the last one also everything above. Where the compile
+    cache cannot be written, it is done without.
 
     \b
     Example:
@@ -72,6 +73,7 @@ def command(
         allow_predicted=not measured,
         batch_invariant=batch_invariant,
         force=force,
+        tell=note,
     )
     files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
     if as_json:

@@ -11,8 +11,9 @@ import click
 from db.export_rows import Row, export_rows
 from db.session import Database, open_database
 from ptxgen.errors import ConfigError
+from ptxgen.output_file import check_outputs, write_file
 from ptxtune.models import model_layers
-from ptxtune.options import db_option, json_option
+from ptxtune.options import db_option, force_option, json_option
 from ptxtune.output import note, say, say_json
 from ptxtune.pin import checked_pin
 from ptxtune.rooflines import rooflines
@@ -27,7 +28,6 @@ from reports.roofline import roofline_table
 from reports.rows import write_rows
 from reports.summary import summary_table
 from reports.winners import winner_table
-from reports.write import write_text
 
 
 @click.command("report")
@@ -43,6 +43,7 @@ from reports.write import write_text
 @click.option("--model", help="Name the layers after this model, and report no others.")
 @click.option("--tp", type=int, default=1, show_default=True, help="Tensor-parallel size.")
 @click.option("--gpu", help="Report this GPU alone (default: all that are stored).")
+@force_option
 @db_option
 @json_option
 def command(
@@ -54,30 +55,33 @@ def command(
     model: str | None,
     tp: int,
     gpu: str | None,
+    force: bool,
     db: str | None,
     as_json: bool,
 ) -> None:
     """Write the stored results as an HTML page, Markdown or JSON.
 
-    Without a file, the summary and the winners are printed.
+    Without a file, the summary and the winners are printed. A file that is there already is kept,
+    and the command refused, unless --force is given.
 
     \b
     Example:
       ptxtune report --html report.html
       ptxtune report --model llama-3.1-8b --markdown report.md --rows reports/results
     """
+    check_outputs((html_file, markdown_file, json_file), replace=force)
     with open_database(db) as database:
         data = _collected(database, model, tp, gpu)
         files = []
         if html_file is not None:
-            files.append(write_text(html_file, render_page(data)))
+            files.append(write_file(html_file, render_page(data), replace=force))
         if markdown_file is not None:
-            files.append(write_text(markdown_file, render_markdown(data)))
+            files.append(write_file(markdown_file, render_markdown(data), replace=force))
         if json_file is not None:
             document = json.dumps(report_document(data), indent=2) + "\n"
-            files.append(write_text(json_file, document))
+            files.append(write_file(json_file, document, replace=force))
         if rows_folder is not None:
-            files += write_rows(rows_folder, _rows(database, data))
+            files += write_rows(rows_folder, _rows(database, data), replace=force)
     for file in files:
         note(f"wrote {file}")
     if as_json:

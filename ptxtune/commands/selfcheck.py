@@ -18,11 +18,13 @@ from db.store import Store
 from db.trial_file import write_trials
 from ptxgen import env
 from ptxgen.errors import ArchError
+from ptxgen.output_file import check_outputs
 from ptxtune.accuracy_text import accuracy_document, accuracy_text
 from ptxtune.interrupts import INTERRUPTED
 from ptxtune.options import (
     cache_option,
     device_option,
+    force_option,
     json_option,
     m_option,
     problem_options,
@@ -109,6 +111,7 @@ REPLAY_TRIALS = 100
     is_flag=True,
     help="On the GPU: errors of the built-in kernels, by batch and by spread of a row's scales.",
 )
+@force_option
 @device_option
 @cache_option
 @json_option
@@ -130,6 +133,7 @@ def command(
     seconds: float | None,
     shapes: float | None,
     table: bool,
+    force: bool,
     device: str | None,
     cache_dir: str | None,
     as_json: bool,
@@ -176,13 +180,14 @@ def command(
         gates = offline_gates(recording, trials=REPLAY_TRIALS, seeds=repeats)
         code = _show(gates, as_json)
     else:
+        _check_record(record_file, force)
         if layer["n"] is None and layer["k"] is None:
             layer["n"] = layer["k"] = 4096
         job = _job(
             layer, m, Protocol(protocol), configs, seed=seed, cache_dir=cache_dir, device=device
         )
         if record_file is not None:
-            code = _record(job, record_file, as_json)
+            code = _record(job, record_file, force, as_json)
         else:
             code = _check(job, repeats, as_json)
     context.exit(code)
@@ -198,6 +203,13 @@ def _check_soak(
         raise click.UsageError("--gpu-faults says which faults; add --soak N for how many.")
     if lanes is not None or seconds is not None:
         raise click.UsageError("--lanes and --seconds say how to soak; add --soak N.")
+
+
+def _check_record(file: Path | None, force: bool) -> None:
+    """Before hours of measuring: may the file be written?"""
+    if force and file is None:
+        raise click.UsageError("--force replaces the file of --record; name one.")
+    check_outputs([file], replace=force)
 
 
 def _job(
@@ -234,7 +246,7 @@ def _check(job: TuneJob, repeats: int, as_json: bool) -> int:
     return _show(found.gates, as_json)
 
 
-def _record(job: TuneJob, file: Path, as_json: bool) -> int:
+def _record(job: TuneJob, file: Path, force: bool, as_json: bool) -> int:
     text = "every config of the offered space was measured; screened and final times"
     with (
         tempfile.TemporaryDirectory(prefix="ptxtune-record-") as folder,
@@ -242,7 +254,7 @@ def _record(job: TuneJob, file: Path, as_json: bool) -> int:
         open_database(Path(folder) / "record.db") as database,
     ):
         content = record(job, Store(database), text, view.on_event)
-    write_trials(file, content)
+    write_trials(file, content, replace=force)
     if as_json:
         say_json({"file": str(file), "trials": len(content.trials)})
     else:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
+import shutil
 import signal
+import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -19,6 +23,7 @@ from ptxgen import cache as cache_module
 from ptxgen.cache import CompileCache, cache_key
 from ptxgen.compile import CompiledKernel
 from ptxgen.errors import CacheError, CompileError
+from ptxgen.lenient_cache import LenientCache
 from ptxgen.outcome import Resources
 from ptxgen.source import KernelSource, LaunchPlan
 
@@ -190,7 +195,7 @@ def test_eight_racing_processes_compile_once(tmp_path: Path, compiler: MarkingCo
 
 def write_and_stall(root: Path, markers: Path, at_file: str) -> None:
     """Compiles, and stops for good once it has written one of the files."""
-    write = cache_module._write_durably
+    write = cache_module.write_synced
 
     def stalling(path: Path, data: bytes) -> None:
         write(path, data)
@@ -198,7 +203,7 @@ def write_and_stall(root: Path, markers: Path, at_file: str) -> None:
             (root / "stalled").touch()
             time.sleep(600)
 
-    cache_module._write_durably = stalling
+    cache_module.write_synced = stalling
     CompileCache(root, MarkingCompiler(markers), "13.5").get_or_compile(SOURCE)
 
 
@@ -238,7 +243,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 def test_a_full_disk_leaves_nothing_half_written(
     cache: CompileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = cache_module._write_durably
+    write = cache_module.write_synced
 
     def full(path: Path, data: bytes) -> None:
         if path.name == "kernel.ptx":
@@ -246,9 +251,189 @@ def test_a_full_disk_leaves_nothing_half_written(
             raise OSError(28, "No space left on device")
         write(path, data)
 
-    monkeypatch.setattr(cache_module, "_write_durably", full)
+    monkeypatch.setattr(cache_module, "write_synced", full)
     with pytest.raises(CacheError, match="No space left on device"):
         cache.get_or_compile(SOURCE)
     assert not list(cache.root.rglob("kernel.*"))
     monkeypatch.undo()
     assert not cache.get_or_compile(SOURCE).hit
+
+
+def fields_of(record: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Places of all values of a build record, those inside of it too."""
+    found = []
+    for name, value in record.items():
+        found.append((*path, name))
+        if isinstance(value, dict):
+            found += fields_of(value, (*path, name))
+    return found
+
+
+def signed(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the digest that fits it, as build.json has it."""
+    body = {name: value for name, value in record.items() if name != "digest"}
+    text = json.dumps(body, sort_keys=True)
+    return {**body, "digest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+WRONG = ("many", -1, 1.5, 1, True, False, None, [], {}, 10**30)
+
+
+@pytest.mark.parametrize("sign", [False, True])
+def test_no_field_of_an_entry_is_believed(
+    cache: CompileCache, compiler: MarkingCompiler, sign: bool
+) -> None:
+    """Any value of any field makes a miss, or changes nothing of what is read; signed ones too."""
+    entry = cache.get_or_compile(SOURCE)
+    file = entry.path / "build.json"
+    whole = file.read_text()
+    places = fields_of(json.loads(whole))
+    assert ("resources", "registers") in places
+    assert ("files", "kernel.cubin", "sha256") in places
+    for place in places:
+        for wrong in WRONG:
+            record = json.loads(whole)
+            inner = record
+            for name in place[:-1]:
+                inner = inner[name]
+            if json.dumps(inner[place[-1]]) == json.dumps(wrong):
+                continue
+            inner[place[-1]] = wrong
+            file.write_text(json.dumps(signed(record) if sign else record))
+            found = cache.get(SOURCE)
+            if found is None:
+                continue
+            # Signed, it may state other counts or another NVRTC, of the right type; a digest that
+            # was changed is put right by signing. The kernel is the same.
+            assert sign
+            if place != ("digest",):
+                kinds = {"nvrtc": (str,), "compile_ms": (int, float)}.get(place[-1], (int,))
+                assert place[0] in ("nvrtc", "resources"), (place, wrong)
+                assert type(wrong) in kinds, (place, wrong)
+                assert isinstance(wrong, str) or wrong >= 0, (place, wrong)
+            same = replace(found.compiled, resources=entry.compiled.resources, nvrtc="13.5")
+            assert same == entry.compiled
+    file.write_text(json.dumps({**json.loads(whole), "more": 1}))
+    assert cache.get(SOURCE) is None
+    file.write_text(whole)
+    assert cache.get(SOURCE) is not None
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"schema": ' + "7" * 5000 + "}", "[]", "null"])
+def test_a_build_file_that_is_none_is_a_miss(cache: CompileCache, text: str) -> None:
+    entry = cache.get_or_compile(SOURCE)
+    (entry.path / "build.json").write_text(text)
+    assert cache.get(SOURCE) is None
+    assert not cache.get_or_compile(SOURCE).hit
+
+
+def test_an_entry_of_another_source_is_a_miss(cache: CompileCache) -> None:
+    """Whole folders that were exchanged, of sources that differ in one thing alone."""
+    entry = cache.get_or_compile(SOURCE)
+    for other in (
+        replace(SOURCE, arch="sm_90"),
+        replace(SOURCE, entry="other"),
+        replace(SOURCE, plan=replace(PLAN, threads=256)),
+        replace(SOURCE, text=SOURCE.text + " "),
+    ):
+        theirs = cache.get_or_compile(other)
+        shutil.rmtree(theirs.path)
+        shutil.copytree(entry.path, theirs.path)
+        assert cache.get(other) is None
+        assert cache.get_or_compile(other).compiled.arch == other.arch
+        assert cache.get(other) is not None
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "pipe", "folder in it"])
+def test_what_is_no_entry_at_all_is_rebuilt(cache: CompileCache, kind: str) -> None:
+    path = cache.get_or_compile(SOURCE).path
+    cubin = path / "kernel.cubin"
+    if kind in ("pipe", "folder in it"):
+        cubin.unlink()
+        os.mkfifo(cubin) if kind == "pipe" else cubin.mkdir()
+    else:
+        shutil.rmtree(path)
+        path.write_text("x") if kind == "file" else path.symlink_to("nowhere")
+    assert cache.get(SOURCE) is None
+    assert not cache.get_or_compile(SOURCE).hit
+    assert cache.get_or_compile(SOURCE).hit
+    assert not list(cache.root.rglob(".tmp-*"))
+
+
+def refused_by_the_system(root: Path, make: Callable[[], None]) -> tuple[int, str]:
+    """Exit code and output of a process that may not write below root."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.dup2(write_end, 1)
+            if os.geteuid() == 0:
+                os.setegid(65534)
+                os.seteuid(65534)
+            assert not os.access(root, os.W_OK, effective_ids=True)
+            make()
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(write_end)
+    with os.fdopen(read_end) as output:
+        text = output.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("mode", [0o555, 0o000])
+def test_without_write_permission_kernels_are_compiled_all_the_same(
+    stored: bool, mode: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # its own is private, and the process becomes another user
+        root = Path(folder) / "home" / "cache"
+        root.parent.mkdir()
+        calls: list[str] = []
+
+        def compiler(source: KernelSource) -> CompiledKernel:
+            calls.append(source.text)
+            return CompiledKernel(
+                b"\x7fELF", "", "", Resources(40, 0, 0), source.entry, source.arch,
+                source.digest(), "13.5",
+            )  # fmt: skip
+
+        cache = CompileCache(root, compiler, "13.5")
+        if stored:
+            cache.get_or_compile(SOURCE)
+            calls.clear()
+        root.parent.chmod(mode)
+
+        def make() -> None:
+            told: list[str] = []
+            lenient = LenientCache(cache, told.append)
+            first, second = (
+                lenient.compiled(source) for source in (SOURCE, replace(SOURCE, text="// 2\n"))
+            )
+            assert first.source_digest == SOURCE.digest() != second.source_digest
+            os.write(1, json.dumps([len(calls), told]).encode())
+
+        code, text = refused_by_the_system(root.parent, make)
+        root.parent.chmod(0o755)
+        assert code == 0
+        compiled, told = json.loads(text)
+        assert compiled == 1 + (not stored or mode == 0)
+        assert len(told) == 1
+        assert "without a cache" in told[0]
+        assert str(root) in told[0]
+        assert "\n" not in told[0]
+
+
+def test_what_a_full_disk_did_not_store_is_not_compiled_again(
+    cache: CompileCache, compiler: MarkingCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache_module, "write_synced", full)
+    told: list[str] = []
+    assert LenientCache(cache, told.append).compiled(SOURCE).entry == SOURCE.entry
+    assert compiler.calls() == 1
+    assert "No space left" in told[0]

@@ -18,7 +18,7 @@ from db.sharing import shared_trials, shared_winners
 from db.store import Store
 from db.trial_file import Environment, TrialFile, read_trials, row_check, write_trials
 from db.trial_rows import SharedTrial
-from ptxgen.errors import StoreError, TrialFileError
+from ptxgen.errors import FileError, StoreError, TrialFileError
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
 
@@ -60,7 +60,7 @@ def test_equal_trials_give_equal_bytes(tmp_path: Path, family) -> None:
 
 
 def lines_of(tmp_path: Path) -> list[str]:
-    write_trials(tmp_path / "good.jsonl", CONTENT)
+    write_trials(tmp_path / "good.jsonl", CONTENT, replace=True)
     return (tmp_path / "good.jsonl").read_text().splitlines()
 
 
@@ -145,8 +145,9 @@ def test_a_row_that_is_no_trial_is_refused_although_its_check_fits(
 def test_what_cannot_be_read_or_written_is_said(tmp_path: Path, family) -> None:
     with pytest.raises(TrialFileError, match="cannot be read: No such file"):
         read_trials(tmp_path / "none.jsonl")
-    with pytest.raises(TrialFileError, match=r"cannot be written to .*No such file"):
-        write_trials(tmp_path / "none" / "t.jsonl", CONTENT)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match=r"cannot be written \(Not a directory\)"):
+        write_trials(tmp_path / "file" / "t.jsonl", CONTENT)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TrialFileError, match="damaged"):
         read_trials(tmp_path / "binary")

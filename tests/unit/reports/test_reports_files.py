@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ptxgen.errors import FileError
+from ptxgen.output_file import write_file
 from reports.rows import device_slug, write_rows
-from reports.write import ReportError, write_text
 
 ROW = {
     "contender": "ptxtune", "device": "NVIDIA H200", "dtype": "fp16", "zero": "sym", "group": 128,
@@ -17,7 +18,7 @@ ROW = {
 
 
 def test_text_is_written_with_unix_newlines(tmp_path: Path) -> None:
-    path = write_text(tmp_path / "new" / "report.md", "a\nµ\n")
+    path = write_file(tmp_path / "new" / "report.md", "a\nµ\n")
     assert path.read_bytes() == "a\nµ\n".encode()
     assert [file.name for file in path.parent.iterdir()] == ["report.md"]
 
@@ -25,33 +26,34 @@ def test_text_is_written_with_unix_newlines(tmp_path: Path) -> None:
 def test_an_older_file_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "report.md"
     path.write_text("old")
-    write_text(path, "new")
+    write_file(path, "new", replace=True)
     assert path.read_text() == "new"
 
 
 @pytest.mark.parametrize("inside", ["file/report.md", "file/deeper/report.md"])
 def test_unwritable_folder_is_named(tmp_path: Path, inside: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ReportError, match=r"report\.md.*cannot be written"):
-        write_text(tmp_path / inside, "x")
+    with pytest.raises(FileError, match=r"report\.md.*cannot be written"):
+        write_file(tmp_path / inside, "x")
 
 
 def test_folder_in_the_way_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "report.md").mkdir()
-    with pytest.raises(ReportError, match="Nothing was changed"):
-        write_text(tmp_path / "report.md", "x")
+    with pytest.raises(FileError, match="Nothing was changed"):
+        write_file(tmp_path / "report.md", "x")
     assert [file.name for file in tmp_path.iterdir()] == ["report.md"]
 
 
 WRITE_WITHIN_LIMIT = """
 import resource, signal, sys
 from pathlib import Path
-from reports.write import ReportError, write_text
+from ptxgen.errors import FileError
+from ptxgen.output_file import write_file
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
-    write_text(Path(sys.argv[1]), "x" * 100_000)
-except ReportError as error:
+    write_file(Path(sys.argv[1]), "x" * 100_000, replace=True)
+except FileError as error:
     print(error)
 """
 
