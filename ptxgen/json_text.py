@@ -44,7 +44,7 @@ def json_value(text: str | bytes) -> Any:
     try:
         found = json.loads(text, parse_constant=_not_finite, parse_int=_integer)
     except RecursionError:
-        raise ValueError(f"it is nested over {MAX_DEPTH} levels deep") from None
+        raise ValueError(f"it is nested too deep, over {MAX_DEPTH} levels") from None
     _check(found)
     return found
 
@@ -54,7 +54,7 @@ def _check(document: Any) -> None:
     while waiting:  # no recursion: the depth is what is checked
         value, depth = waiting.pop()
         if depth > MAX_DEPTH:
-            raise ValueError(f"it is nested over {MAX_DEPTH} levels deep")
+            raise ValueError(f"it is nested too deep, over {MAX_DEPTH} levels")
         if isinstance(value, dict):
             for name, item in value.items():
                 _check_text(name)

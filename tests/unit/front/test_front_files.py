@@ -94,7 +94,7 @@ def test_rows_that_are_there_are_kept(tmp_path: Path, tuned: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("bench", *LAYER[:4], "--json"),
+        ("bench", *LAYER[:4], "--json-file"),
         ("bench", *LAYER[:4], "--html"),
         ("bench", *LAYER[:4], "--markdown"),
         ("selfcheck", *LAYER[:4], "--record"),
