@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from db.imported import import_trials
-from db.session import Database, open_database
+from db.session import Database, open_database, open_for_reading
 from db.sharing import shared_trials, shared_winners
 from db.trial_file import read_trials, write_trials
 from ptxtune.options import db_option, json_option
@@ -37,7 +37,7 @@ def command(action: str, file: Path, all_trials: bool, db: str | None, as_json: 
     if all_trials and action == "import":
         raise click.UsageError("--all belongs to export; an import takes the fastest trials.")
     if action == "export":
-        with open_database(db) as database:
+        with open_for_reading(db) as database:
             document = _export(database, file, all_trials)
     else:
         content = read_trials(file)  # first: a bad file must not even create a database

@@ -9,7 +9,7 @@ import click
 
 from db import query
 from db.records import RunRecord, TrialRecord
-from db.session import Database, open_database
+from db.session import Database, open_for_reading
 from ptxgen.outcome import Status
 from ptxtune.options import db_option, json_option
 from ptxtune.output import say, say_json
@@ -70,7 +70,7 @@ def command(
       ptxtune list
       ptxtune list trials --status wrong --json
     """
-    with open_database(db) as database:
+    with open_for_reading(db) as database:
         if what == "winners":
             _winners(database, as_json)
         elif what == "runs":

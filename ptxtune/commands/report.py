@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from db.export_rows import Row, export_rows
-from db.session import Database, open_database
+from db.session import Database, open_for_reading
 from ptxtune.models import model_layers
 from ptxtune.options import db_option, json_option
 from ptxtune.output import note, say, say_json
@@ -64,7 +64,7 @@ def command(
       ptxtune report --html report.html
       ptxtune report --model llama-3.1-8b --markdown report.md --rows reports/results
     """
-    with open_database(db) as database:
+    with open_for_reading(db) as database:
         data = _collected(database, model, tp, gpu)
         files = []
         if html_file is not None:
