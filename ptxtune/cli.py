@@ -18,7 +18,7 @@ COMMANDS = {
     "export": "Write a tuned kernel as a bundle that runs without ptxtune.",
     "bench": "Compare our kernels with cuBLAS and other packages.",
     "report": "Write the stored results as an HTML page, Markdown or JSON.",
-    "list": "List stored winners, runs or trials.",
+    "list": "List stored winners, runs, trials or seeds.",
     "one": "Run one config, for instance to reproduce a trial.",
     "check": "Check kernels without a GPU, in a PTX interpreter.",
     "emit": "Print the source of a kernel.",

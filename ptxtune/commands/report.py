@@ -18,13 +18,10 @@ from ptxtune.selection import layer_names
 from ptxtune.target import resolve_target
 from reports.collect import collect
 from reports.data import ReportData
-from reports.document import render_markdown, report_document, trust_tables
+from reports.document import render_markdown, report_document, sections
 from reports.page import render_page
 from reports.provenance import pin_text
-from reports.roofline import roofline_table
 from reports.rows import write_rows
-from reports.summary import summary_table
-from reports.winners import winner_table
 from reports.write import write_text
 
 
@@ -81,12 +78,12 @@ def command(
     if as_json:
         say_json(report_document(data))
     elif not files:
-        say(summary_table(data).to_text() + "\n")
-        say(winner_table(data).to_text())
-        for title, table in {"Roofline": roofline_table(data), **trust_tables(data)}.items():
-            if table.rows:
-                say(f"\n{title}\n{table.to_text()}")
-        say(f"\nPinned config: {pin_text(data)}")
+        for name, part in data.gpus().items():
+            say(f"{name}\n")
+            for title, table in sections(part).items():
+                if table.rows and title != "Trials by outcome":
+                    say(f"{title}\n{table.to_text()}\n")
+        say(f"Pinned config: {pin_text(data)}")
 
 
 def _collected(database: Database, model: str | None, tp: int, gpu: str | None) -> ReportData:
