@@ -23,7 +23,7 @@ COMMANDS = {
     "check": "Check kernels without a GPU, in a PTX interpreter.",
     "emit": "Print the source of a kernel.",
     "space": "Count the legal configs of a problem, and what each rule rejects.",
-    "db": "Export stored results as JSON lines, or import another machine's.",
+    "db": "Export, import, check or upgrade what is stored.",
     "selfcheck": "Check the tuner itself: regret, winner flips, injected faults.",
     "doctor": "Check driver, NVRTC, device, caches and database, with cures.",
 }
@@ -63,8 +63,11 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; errors that a user can cause become one paragraph."""
+        from ptxtune.warned import warnings_as_notes  # noqa: PLC0415 (help imports no database)
+
         try:
-            return super().invoke(ctx)
+            with warnings_as_notes():
+                return super().invoke(ctx)
         except PtxtuneError as error:
             raise ShownError(error) from error
 
