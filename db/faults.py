@@ -59,6 +59,11 @@ def translated(label: str) -> Iterator[None]:
         raise StoreError(explain(label, error.orig or error)) from error
     except sqlite3.Error as error:
         raise StoreError(explain(label, error)) from error
+    except OverflowError as error:  # of the driver, before the database sees the number
+        raise StoreError(
+            f"database {label} cannot hold a number of that size ({_first_line(error)}). Give one "
+            f"below 2^63, {ELSEWHERE}."
+        ) from error
     except SQLAlchemyError as error:
         raise StoreError(f"database {label} failed: {_first_line(error)}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
+from db.damage import Unreadable
 from ptxgen.outcome import Status
 
 APPLICATION = "ptxtune"
@@ -49,6 +51,18 @@ class UtcDateTime(TypeDecorator[datetime]):
 
     impl = DateTime(timezone=True)
     cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        """Reads a value; a text that is no date becomes Unreadable, and its row alone suffers."""
+        inner: Any = super().result_processor(dialect, coltype)
+
+        def tolerant(value: Any) -> Any:
+            try:
+                return inner(value)
+            except (ValueError, TypeError, OverflowError):
+                return Unreadable(value)
+
+        return tolerant
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         return value if value is None else value.astimezone(UTC)

@@ -35,12 +35,21 @@ def ensure_toolchain(session: Session, record: ToolchainRecord) -> Toolchain:
 
 
 def ensure_problem(session: Session, problem: Problem) -> ProblemRow:
-    return _ensure(session, ProblemRow, {"key": problem.key()}, problem.to_dict())
+    values = problem.to_dict()
+    return _mended(_ensure(session, ProblemRow, {"key": problem.key()}, values), values)
 
 
 def ensure_config(session: Session, config: KernelConfig) -> ConfigRow:
-    rest = {"family": config.family, "data": config.to_dict()}
-    return _ensure(session, ConfigRow, {"key": config.key()}, rest)
+    values = {"family": config.family, "data": config.to_dict()}
+    return _mended(_ensure(session, ConfigRow, {"key": config.key()}, values), values)
+
+
+def _mended(row: T, values: dict[str, Any]) -> T:
+    """The row with the values that its key stands for: no new trial may hang on a damaged one."""
+    for name, value in values.items():
+        if getattr(row, name) != value:
+            setattr(row, name, value)
+    return row
 
 
 def _ensure(session: Session, table: type[T], key: dict[str, Any], rest: dict[str, Any]) -> T:

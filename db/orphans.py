@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -19,12 +20,20 @@ ORPHAN_MESSAGE = "the process died before the trial ended"
 
 
 def dead_trials(session: Session, oldest: datetime) -> list[int]:
-    """Ids of the started trials whose process is dead, or unknown and the trial older than that."""
+    """Ids of the started trials whose process is dead, or unknown and the trial older than that.
+
+    One whose date cannot be read counts as old.
+    """
     query = select(Trial.id, Trial.owner, Trial.started_at)
     started = session.execute(query.where(Trial.status == Status.STARTED.value)).all()
     alive = {owner: Owner.decode(owner).is_alive() for owner in {row.owner for row in started}}
     return [
         row.id
         for row in started
-        if alive[row.owner] is False or (alive[row.owner] is None and row.started_at < oldest)
+        if alive[row.owner] is False or (alive[row.owner] is None and _is_old(row, oldest))
     ]
+
+
+def _is_old(row: Any, oldest: datetime) -> bool:
+    started: object = row.started_at
+    return not isinstance(started, datetime) or started < oldest

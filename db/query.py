@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy.orm import InstrumentedAttribute
 
 from db.answer import choose
+from db.damage import DamagedRowError
 from db.devices import device_key
 from db.models import ConfigRow, Device, ProblemRow, Run, Toolchain, Trial, Winner
 from db.records import (
@@ -30,8 +33,14 @@ from ptxgen.outcome import Status
 from ptxgen.problem import M_BUCKETS, Problem, check_m
 from ptxgen.weights.layout import LAYOUT_VERSION
 
+Row = TypeVar("Row")
+Record = TypeVar("Record")
+
 PTXTUNE = "ptxtune"
 """The contender that is ours; every other one is a baseline."""
+
+LARGEST_ID = 2**63 - 1
+"""No database counts its rows further; SQLite's driver fails on a larger number."""
 
 DEADLY = (Status.CRASH, Status.HANG)
 
@@ -48,11 +57,18 @@ def trials(
     config: KernelConfig | None = None,
     statuses: Collection[Status] | None = None,
     limit: int | None = None,
+    gpu: str | None = None,
 ) -> list[TrialRecord]:
-    """Attempts in the order in which they began; a limit keeps the newest. None: do not filter."""
+    """Attempts in the order in which they began; a limit keeps the newest. None: do not filter.
+
+    device keeps those of one device model, gpu those of every model of a name (canonical_name).
+    """
     query = select(Trial)
     if device is not None:
         query = _of_model(query, device)
+    if gpu is not None:
+        query = query.join(Run, Run.id == Trial.run_id).join(Device, Device.id == Run.device_id)
+        query = query.where(_is_called(Device.device_key, gpu))
     if problem is not None:
         query = query.join(Trial.problem).where(ProblemRow.key == problem.key())
     if config is not None:
@@ -67,14 +83,14 @@ def trials(
     }
     query = query.where(*(column == value for column, value in plain.items() if value is not None))
     with database.reading() as session:
-        rows = session.scalars(query.order_by(Trial.id.desc()).limit(limit)).all()
-        return [trial_record(row) for row in reversed(rows)]
+        rows = session.scalars(query.order_by(Trial.id.desc()).limit(_within(limit))).all()
+        return list(_records(database, reversed(rows), trial_record))
 
 
 def trial(database: Database, trial_id: int) -> TrialRecord:
     """One attempt. Raises StoreError where there is none of that id."""
     with database.reading() as session:
-        row = session.get(Trial, trial_id)
+        row = session.get(Trial, trial_id) if 0 <= trial_id <= LARGEST_ID else None
         if row is None:
             raise StoreError(_no_such("trial", trial_id, database))
         return trial_record(row)
@@ -122,7 +138,8 @@ def finished(
             Toolchain.driver == toolchain.driver, Toolchain.nvrtc == toolchain.nvrtc
         )
     with database.reading() as session:
-        records = [trial_record(row) for row in session.scalars(query.order_by(Trial.id))]
+        rows = session.scalars(query.order_by(Trial.id))
+        records = list(_records(database, rows, trial_record))
     wanted = None if source_digests is None else frozenset(source_digests)
     return [item for item in records if wanted is None or item.source_digest in wanted]
 
@@ -149,17 +166,22 @@ def crash_count(
         return session.scalar(query) or 0
 
 
-def runs(database: Database, *, limit: int | None = None) -> list[RunRecord]:
-    """Runs in the order in which they began; a limit keeps the newest."""
+def runs(
+    database: Database, *, limit: int | None = None, gpu: str | None = None
+) -> list[RunRecord]:
+    """Runs in the order in which they began; a limit keeps the newest, gpu those of a name."""
+    query = select(Run)
+    if gpu is not None:
+        query = query.join(Run.device).where(_is_called(Device.device_key, gpu))
     with database.reading() as session:
-        rows = session.scalars(select(Run).order_by(Run.id.desc()).limit(limit)).all()
-        return [run_record(row) for row in reversed(rows)]
+        rows = session.scalars(query.order_by(Run.id.desc()).limit(_within(limit))).all()
+        return list(_records(database, reversed(rows), run_record))
 
 
 def run(database: Database, run_id: int) -> RunRecord:
     """One run. Raises StoreError where there is none of that id."""
     with database.reading() as session:
-        row = session.get(Run, run_id)
+        row = session.get(Run, run_id) if 0 <= run_id <= LARGEST_ID else None
         if row is None:
             raise StoreError(_no_such("run", run_id, database))
         return run_record(row)
@@ -171,7 +193,7 @@ def devices(database: Database, *, name_like: DeviceRecord | None = None) -> lis
     if name_like is not None:
         query = query.where(Device.device_key == device_key(name_like))
     with database.reading() as session:
-        return [device_record(row) for row in session.scalars(query)]
+        return list(_records(database, session.scalars(query), device_record))
 
 
 def winners(
@@ -184,9 +206,11 @@ def winners(
     protocol: Protocol | None = None,
     predicted: bool | None = None,
     batch_invariant: bool | None = False,
+    gpu: str | None = None,
 ) -> list[WinnerRecord]:
     """Winners by device, problem, M, protocol, measured before predicted. None: do not filter.
 
+    device keeps those of one device model, gpu those of every model of a name (canonical_name).
     Batch-invariant winners only where they are asked for: elsewhere they would be second ones.
     """
     query = (
@@ -208,10 +232,13 @@ def winners(
     query = query.where(
         *(column == value for column, value in filters.items() if value is not None)
     )
+    if gpu is not None:
+        query = query.where(_is_called(Winner.device_key, gpu))
     order = (Winner.device_key, ProblemRow.n, ProblemRow.k, ProblemRow.key, Winner.m)
     with database.reading() as session:
-        rows = session.scalars(query.order_by(*order, Winner.protocol, Winner.predicted))
-        records = [winner_record(row) for row in rows]
+        last = (Winner.protocol, Winner.predicted, Winner.batch_invariant)
+        rows = session.scalars(query.order_by(*order, *last))
+        records = list(_records(database, rows, winner_record))
     return [record for record in records if record is not None]
 
 
@@ -258,7 +285,7 @@ def best(
         predicted=None if allow_predicted else False,
         batch_invariant=batch_invariant,
     )
-    return choose(
+    answer = choose(
         stored,
         problem=problem,
         m=m,
@@ -270,6 +297,20 @@ def best(
         batch_invariant=batch_invariant,
         buckets=buckets,
     )
+    if not database.missing:
+        return answer
+    return replace(answer, message=f"{answer.message} Database {database.label} does not exist.")
+
+
+def _records(
+    database: Database, rows: Iterable[Row], convert: Callable[[Row], Record]
+) -> Iterator[Record]:
+    """The rows as records; the database warns of damaged ones, which are left out."""
+    for row in rows:
+        try:
+            yield convert(row)
+        except DamagedRowError as damage:
+            database.leave_out(damage)
 
 
 def _of_model(query: Select[Any], device: DeviceRecord) -> Select[Any]:
@@ -277,5 +318,14 @@ def _of_model(query: Select[Any], device: DeviceRecord) -> Select[Any]:
     return joined.where(Device.device_key == device_key(device))
 
 
+def _is_called(column: InstrumentedAttribute[str], gpu: str) -> ColumnElement[bool]:
+    """Whether a device key is of a GPU of that canonical name."""
+    return column.startswith(f"{gpu}/", autoescape=True)
+
+
+def _within(limit: int | None) -> int | None:
+    return None if limit is None else min(limit, LARGEST_ID)
+
+
 def _no_such(what: str, key: int, database: Database) -> str:
-    return f"database {database.label} has no {what} {key}. List them with ptxtune report --json."
+    return f"database {database.label} has no {what} {key}. List them with ptxtune list {what}s."

@@ -1,27 +1,34 @@
-"""Session: opens a database (SQLite file or any SQLAlchemy URL) and hands out its transactions."""
+"""Session: opens a database (SQLite file or any SQLAlchemy URL) and hands out its transactions.
+
+To write, with open_database, which creates and migrates; or to ask alone, with open_for_reading,
+which changes nothing and makes neither file nor folder.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from db.damage import DamagedRowError, DamagedRowWarning
+from db.engines import BUSY_TIMEOUT_MS, WRITE, engine_of, memory_engine
 from db.faults import ELSEWHERE, translated
 from db.migrate import current_revision, known_revisions, upgrade
-from ptxgen import env
+from db.models import Base
+from db.place import Place, place_of
+from db.sqlite_file import SqliteReader
 from ptxgen.errors import StoreError
 
-BUSY_TIMEOUT_MS = 30_000
-_WRITE = "ptxtune_write"
-_MEMORY = (None, "", ":memory:")
+MAX_WARNINGS = 5
+"""Damaged rows that are named one by one where a query leaves them out."""
 
 
 class Database:
@@ -30,18 +37,37 @@ class Database:
     Attributes:
         label: path, or URL without its password.
         engine: SQLAlchemy's engine.
+        read_only: whether it was opened for reading.
+        missing: whether there is no such database yet; it then reads as an empty one.
+        path: of an SQLite file; None for memory and for servers.
     """
 
-    def __init__(self, engine: Engine, label: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        label: str,
+        *,
+        read_only: bool = False,
+        missing: bool = False,
+        path: Path | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
         self.engine = engine
         self.label = label
-        self._write_engine = engine.execution_options(**{_WRITE: True})
+        self.read_only = read_only
+        self.missing = missing
+        self.path = path
+        self._check = check
+        self._left_out: set[tuple[str, object]] = set()
+        self._write_engine = engine.execution_options(**{WRITE: True})
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """A transaction that only reads; sees one consistent state. Raises StoreError."""
         with translated(self.label), Session(self.engine) as session:
             yield session
+            if self._check is not None:
+                self._check()
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
@@ -50,8 +76,22 @@ class Database:
         On SQLite it takes the write lock at its start: a read that turns into a write later would
         fail at once where another process wrote in between, whatever the busy timeout.
         """
+        if self.read_only:
+            raise StoreError(f"database {self.label} was opened for reading and is not written.")
         with translated(self.label), Session(self._write_engine) as session, session.begin():
             yield session
+
+    def leave_out(self, damage: DamagedRowError) -> None:
+        """Warns of a row that a query leaves out: of each once, and of the first few alone."""
+        key = (damage.table, damage.row)
+        if key in self._left_out or len(self._left_out) > MAX_WARNINGS:
+            return
+        self._left_out.add(key)
+        text = f"database {self.label}, {damage}. It is left out, like all that depends on it"
+        if len(self._left_out) > MAX_WARNINGS:
+            text = f"database {self.label} has more damaged rows, which are left out as well"
+        text += "; ptxtune db check lists every damaged row."
+        warnings.warn(text, DamagedRowWarning, stacklevel=3)
 
     def close(self) -> None:
         """Returns all connections."""
@@ -83,35 +123,95 @@ def open_database(
         StoreError: the database is unwritable, foreign, damaged, locked, unreachable, or of a newer
             ptxtune.
     """
-    url = _url_of(env.database() if target is None else target)
-    is_file = url.drivername.startswith("sqlite") and url.database not in _MEMORY
-    label = str(url.database) if is_file else url.render_as_string(hide_password=True)
-    if is_file:
-        _make_folder(Path(str(url.database)))
-    engine = _engine_of(url, label, busy_timeout_ms)
+    place = place_of(target)
+    if place.read_only:
+        raise StoreError(
+            f"database {place.label} is to be written, and its URI says that it is only read (mode "
+            f"= ro, or immutable). Leave that out, {ELSEWHERE}."
+        )
+    if place.path is not None and not place.exists() and place.may_be_created:
+        _make_folder(place.path)
+    engine = engine_of(place, busy_timeout_ms)
     try:
-        _prepare(engine, label, busy_timeout_ms / 1000)
+        _prepare(engine, place.label, busy_timeout_ms / 1000)
     except BaseException:
         engine.dispose()
         raise
-    return Database(engine, label)
+    return Database(engine, place.label, path=place.path)
 
 
-def _url_of(target: str | Path) -> URL:
-    text = str(target)
-    if "://" not in text:
-        path = text if text == ":memory:" else str(Path(text).expanduser().absolute())
-        return URL.create("sqlite", database=path)
+def open_for_reading(
+    target: str | Path | None = None, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> Database:
+    """Opens a database for queries; changes nothing, and makes neither file nor folder.
+
+    Works on a read-only file, folder or file system. A database of an older schema is migrated in a
+    copy in memory. Where PTXTUNE_DB or the user's own names a database that is not there yet, it
+    reads as an empty one.
+
+    Args:
+        target: as for open_database.
+        busy_timeout_ms: as for open_database.
+
+    Raises:
+        StoreError: target names a database that is not there; or it is unreadable, foreign,
+            damaged, locked, unreachable, or of a newer ptxtune.
+    """
+    place = place_of(target)
+    if place.in_memory or not place.exists():
+        if place.named and not place.in_memory:
+            raise StoreError(
+                f"database {place.shown()} does not exist, so there is nothing to read. Check the "
+                f"path, {ELSEWHERE}; ptxtune tune and ptxtune db import make a new one."
+            )
+        return _empty(place, missing=not place.in_memory)
+    reader = None if place.path is None else SqliteReader(place, place.path, busy_timeout_ms)
+    engine = engine_of(place, busy_timeout_ms, reader)
+    if reader is None:
+        engine = engine.execution_options(postgresql_readonly=True)
     try:
-        url = make_url(text)
-    except ArgumentError as error:
-        raise StoreError(
-            f"database URL {text!r} cannot be read. Write it as dialect://user:password@host/name "
-            f"(such as postgresql://localhost/ptxtune), or give a path to an SQLite file."
-        ) from error
-    # psycopg 3 is the driver that the postgresql extra installs.
-    plain = url.drivername in ("postgresql", "postgres")
-    return url.set(drivername="postgresql+psycopg") if plain else url
+        with translated(place.label), engine.connect() as connection:
+            revision = current_revision(connection, place.label)
+        if revision == known_revisions()[-1]:
+            return Database(
+                engine,
+                place.label,
+                read_only=True,
+                path=place.path,
+                check=reader.check if reader else None,
+            )
+        if revision is None:
+            return _empty(place)
+        if reader is None:
+            raise StoreError(
+                f"database {place.label} has schema {revision}, and this ptxtune reads "
+                f"{known_revisions()[-1]}; a query changes nothing. Run ptxtune db upgrade once "
+                f"as a user who may write there, {ELSEWHERE}."
+            )
+        return _migrated_copy(place, reader)
+    except BaseException:
+        engine.dispose()
+        raise
+
+
+def _empty(place: Place, *, missing: bool = False) -> Database:
+    """Our tables without rows, in memory, in place of a database without tables."""
+    engine = memory_engine()
+    Base.metadata.create_all(engine)
+    return Database(engine, place.label, read_only=True, missing=missing, path=place.path)
+
+
+def _migrated_copy(place: Place, reader: SqliteReader) -> Database:
+    """A file of an older schema, copied to memory and migrated there."""
+    memory = sqlite3.connect(":memory:", check_same_thread=False)
+    with translated(place.label), closing(reader.connect()) as source:
+        source.backup(memory)
+        reader.check()
+    engine = memory_engine(memory)
+    writer = engine.execution_options(**{WRITE: True})
+    with translated(place.label), writer.begin() as connection:
+        upgrade(connection, place.label)
+    return Database(engine, place.label, read_only=True, path=place.path)
 
 
 def _make_folder(path: Path) -> None:
@@ -122,44 +222,6 @@ def _make_folder(path: Path) -> None:
             f"database {path} cannot be created: its folder {path.parent} is missing and cannot be "
             f"made ({error.strerror}). Make the folder, {ELSEWHERE}."
         ) from error
-    if path.is_dir():
-        raise StoreError(f"database {path} is a folder. Name a file inside it, {ELSEWHERE}.")
-
-
-def _engine_of(url: URL, label: str, busy_timeout_ms: int) -> Engine:
-    sqlite = url.drivername.startswith("sqlite")
-    options: dict[str, Any] = {"pool_pre_ping": not sqlite}
-    if sqlite and url.database in _MEMORY:
-        options |= {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
-    try:
-        engine = create_engine(url, **options)
-    except (NoSuchModuleError, ModuleNotFoundError) as error:
-        raise StoreError(
-            f"database {label} needs a driver that is not installed ({error}). For PostgreSQL: "
-            f"pip install 'ptxtune[postgresql]'. Install it, {ELSEWHERE}."
-        ) from error
-    if sqlite:
-        _own_sqlite_transactions(engine, busy_timeout_ms)
-    return engine
-
-
-def _own_sqlite_transactions(engine: Engine, busy_timeout_ms: int) -> None:
-    """Takes BEGIN away from the sqlite3 module, which would leave DDL outside of transactions."""
-
-    @event.listens_for(engine, "connect")
-    def on_connect(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None
-        for pragma in (
-            f"busy_timeout = {busy_timeout_ms}",
-            "foreign_keys = ON",
-            "synchronous = NORMAL",
-        ):
-            connection.execute(f"PRAGMA {pragma}").close()
-
-    @event.listens_for(engine, "begin")
-    def on_begin(connection: Connection) -> None:
-        write = connection.get_execution_options().get(_WRITE, False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def _prepare(engine: Engine, label: str, patience_s: float) -> None:
@@ -170,7 +232,7 @@ def _prepare(engine: Engine, label: str, patience_s: float) -> None:
         if engine.dialect.name == "sqlite":
             _use_wal(engine, patience_s)
         if revision != known_revisions()[-1]:
-            writer = engine.execution_options(**{_WRITE: True})
+            writer = engine.execution_options(**{WRITE: True})
             with writer.begin() as connection:
                 upgrade(connection, label)
 

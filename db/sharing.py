@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from db import query
-from db.records import PROTOCOL_VERSION, RunRecord, TrialRecord
+from db.imported import IMPORTED
+from db.records import PROTOCOL_VERSION, RunRecord, TrialRecord, WinnerRecord
 from db.session import Database
 from db.trial_file import Environment, TrialFile, environment_index
 from db.trial_rows import SharedTrial
@@ -17,9 +18,20 @@ UNSHARED = frozenset({Status.STARTED, Status.PREDICTED})
 """Statuses of trials that say nothing to another machine: not ended, or never run."""
 
 
+def unshared(database: Database) -> dict[str, int]:
+    """What an export leaves out, by kind: what no GPU here has run."""
+    predicted = query.trials(database, statuses=(Status.PREDICTED,))
+    return {
+        "predicted winners": len(query.winners(database, predicted=True, batch_invariant=None)),
+        "predicted trials": len(predicted),
+        "imported seeds": len(query.trials(database, contender=IMPORTED)),
+    }
+
+
 def shared_winners(database: Database, note: str = "") -> TrialFile:
-    """Every measured winner, each with its own environment."""
-    found = query.winners(database, predicted=False)
+    """Every measured winner, each with its own environment; batch-invariant ones as good trials."""
+    stored = query.winners(database, predicted=False, batch_invariant=None)
+    found = list({item.trial_id: item for item in sorted(stored, key=_ordinary_last)}.values())
     made = [
         Environment(item.device, item.toolchain, item.protocol_version, item.layout_version)
         for item in found
@@ -38,7 +50,7 @@ def shared_winners(database: Database, note: str = "") -> TrialFile:
             floor_us=item.floor_us,
             source_digest=item.source_digest,
             measured_at=item.measured_at.isoformat(),
-            won=True,
+            won=not item.batch_invariant,
             environment=index[environment],
         )
         for item, environment in zip(found, made, strict=True)
@@ -62,6 +74,10 @@ def shared_trials(database: Database, *, run_id: int | None = None, note: str = 
     index = environment_index([_environment(runs[item.run_id]) for item in found])
     trials = _rows(found, runs, index, winning)
     return TrialFile(tuple(index), tuple(trials), _now(), note)
+
+
+def _ordinary_last(winner: WinnerRecord) -> bool:
+    return not winner.batch_invariant
 
 
 def _rows(

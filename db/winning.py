@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from db.damage import DamagedRowError
 from db.models import Trial, Winner
 from db.rows import toolchain_record, winner_record
 from db.staleness import hard_reasons
@@ -13,7 +14,10 @@ WINNING = {Status.OK: False, Status.PREDICTED: True}
 
 def keeps(stored: Winner, trial: Trial) -> bool:
     """Whether a stored winner is faster than a new trial, comparable with it, and still served."""
-    record = winner_record(stored)
+    try:
+        record = winner_record(stored)
+    except DamagedRowError:  # nobody can be served it any more
+        return False
     if record is None or trial.time_us is None or trial.time_us < record.time_us:
         return False
     if record.protocol_version != trial.protocol_version:

@@ -8,7 +8,7 @@ from typing import Any
 
 from db import query
 from db.records import Answer, Protocol
-from db.session import open_database
+from db.session import open_for_reading
 from ptxgen.problem import Problem
 from ptxtune.pin import pinned_answer, unserved_pin
 from ptxtune.target import Target
@@ -59,7 +59,7 @@ def best_answers(
     """
     toolchain = current_toolchain(target.driver)
     wanted = list(batches)
-    with open_database(db) as database:
+    with open_for_reading(db) as database:
         return [
             pinned_answer(problem, m, target.arch, batch_invariant=batch_invariant)
             or _with_note(

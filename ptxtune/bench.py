@@ -10,7 +10,7 @@ from typing import Any
 
 from db import query
 from db.records import Answer, DeviceRecord, Level, Protocol
-from db.session import open_database
+from db.session import open_for_reading
 from ptxgen import env
 from ptxgen.errors import ArchError, PtxtuneError
 from ptxgen.outcome import Outcome
@@ -279,7 +279,7 @@ def _host(target: Target) -> BenchHost:
 
 def _ceilings(target: Target, db: str | None) -> DeviceRecord:
     """This card's measured ceilings where they are stored, else those of its model."""
-    with open_database(db) as database:
+    with open_for_reading(db) as database:
         stored = [
             device
             for device in query.devices(database, name_like=target.device)

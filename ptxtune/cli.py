@@ -24,12 +24,12 @@ COMMANDS = {
     "inspect": "Check a bundle without a GPU, and show what it holds.",
     "bench": "Compare our kernels with cuBLAS and other packages.",
     "report": "Write the stored results as an HTML page, Markdown or JSON.",
-    "list": "List stored winners, runs or trials.",
+    "list": "List stored winners, runs, trials or seeds.",
     "one": "Run one config, for instance to reproduce a trial.",
     "check": "Check kernels without a GPU, in a PTX interpreter.",
     "emit": "Print the source of a kernel.",
     "space": "Count the legal configs of a problem, and what each rule rejects.",
-    "db": "Export stored results as JSON lines, or import another machine's.",
+    "db": "Export, import, check or upgrade what is stored.",
     "selfcheck": "Check the tuner itself: regret, winner flips, injected faults.",
     "doctor": "Check driver, NVRTC, device, caches and database, with cures.",
 }
@@ -79,8 +79,11 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; errors that a user can cause become one paragraph."""
+        from ptxtune.warned import warnings_as_notes  # noqa: PLC0415 (help imports no database)
+
         try:
-            return super().invoke(ctx)
+            with warnings_as_notes():
+                return super().invoke(ctx)
         except BaseException as error:
             watched = ctx.find_object(Interrupts)
             if isinstance(error, KeyboardInterrupt) or (watched is not None and watched.seen):

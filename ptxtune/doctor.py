@@ -10,9 +10,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from db import query
-from db.session import open_database
+from db.imported import IMPORTED
+from db.records import WinnerRecord
+from db.session import open_for_reading
 from ptxgen import env
 from ptxgen.compile import check_arch, nvrtc_path, nvrtc_version, supported_archs
+from ptxgen.counted import counted
 from ptxgen.errors import PtxtuneError
 from ptxgen.publish import check_writable
 from ptxtune.detect import Detection
@@ -155,12 +158,18 @@ def _torch() -> Check:
 
 
 def _cache(folder: Path) -> Check:
+    """Looks, and makes nothing: the folder comes with the first kernel."""
     cure = f"Make it writable, or name another with --cache-dir or {env.CACHE_DIR.name}."
     try:
         check_writable(folder)
     except OSError as error:
         return Check("cache", Health.FAILED, f"{folder}: {error.strerror}", cure)
     return Check("cache", Health.OK, str(folder))
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself where it exists, else the nearest one above that does."""
+    return next((item for item in (path, *path.parents) if os.path.lexists(item)), path)
 
 
 def _disk(folder: Path) -> Check:
@@ -180,15 +189,35 @@ def _disk(folder: Path) -> Check:
 
 
 def _database(target: str | None) -> Check:
-    with open_database(target) as database:
-        winners = query.winners(database)
-        measured = sum(not winner.predicted for winner in winners)
-        runs = len(query.runs(database))
-        detail = (
-            f"{database.label}: {runs} runs, {measured} measured and {len(winners) - measured} "
-            f"predicted winners"
+    """What is stored, of every kind; whether a tuning run could write there."""
+    with open_for_reading(target) as database:
+        winners = query.winners(database, batch_invariant=None)
+        counts = {
+            "run": len(query.runs(database)),
+            "measured winner": _count(winners, predicted=False, invariant=False),
+            "predicted winner": _count(winners, predicted=True, invariant=False),
+            "batch-invariant winner": sum(winner.batch_invariant for winner in winners),
+            "imported seed": len(query.trials(database, contender=IMPORTED)),
+        }
+        detail = f"{database.label}: {', '.join(counted(n, name) for name, n in counts.items())}"
+        path = database.path
+        if database.missing:
+            detail = f"{database.label} does not exist yet: nothing is stored"
+    if path is not None and not os.access(_nearest(path), os.W_OK):
+        return Check(
+            "database",
+            Health.FAILED if database.missing else Health.WARNING,
+            f"{detail}; it cannot be written",
+            "Queries, reports and exports work with what is stored. To tune, make it writable, or "
+            f"name another database with --db or {env.DB.name}.",
         )
     return Check("database", Health.OK, detail)
+
+
+def _count(winners: list[WinnerRecord], *, predicted: bool, invariant: bool) -> int:
+    return sum(
+        item.predicted is predicted and item.batch_invariant is invariant for item in winners
+    )
 
 
 def _environment() -> Check:

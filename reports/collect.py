@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from db import query
+from db.devices import device_key
+from db.imported import IMPORTED
 from db.records import DeviceRecord, Protocol, WinnerRecord
 from db.session import Database
 from ptxgen import env
@@ -36,20 +38,20 @@ def collect(
     """
     winners = [
         winner
-        for winner in query.winners(database, device=device)
+        for winner in query.winners(database, device=device, batch_invariant=None)
         if not sizes or (winner.problem.n, winner.problem.k) in sizes
     ]
-    if not winners:
-        raise StoreError(
-            f"database {database.label} holds no winners to report"
-            f"{' for this selection' if device or sizes else ''}; run ptxtune tune first, or "
-            f"name another database with --db."
-        )
     trials = [
         trial
         for trial in query.trials(database, device=device)
         if not sizes or (trial.problem.n, trial.problem.k) in sizes
     ]
+    if not winners and not any(trial.contender == IMPORTED for trial in trials):
+        raise StoreError(
+            f"database {database.label} holds no winners to report"
+            f"{' for this selection' if device or sizes else ''}; run ptxtune tune first, or "
+            f"name another database with --db."
+        )
     run_ids = {trial.run_id for trial in trials}
     runs = [run for run in query.runs(database) if run.id in run_ids]
     return ReportData(
@@ -67,5 +69,6 @@ def _without_shadowed(winners: list[WinnerRecord]) -> tuple[WinnerRecord, ...]:
     return tuple(w for w in winners if not w.predicted or _slot(w) not in measured)
 
 
-def _slot(winner: WinnerRecord) -> tuple[str, Problem, int, Protocol]:
-    return winner.device.name, winner.problem, winner.m, winner.protocol
+def _slot(winner: WinnerRecord) -> tuple[str, Problem, int, Protocol, bool]:
+    key = device_key(winner.device)
+    return key, winner.problem, winner.m, winner.protocol, winner.batch_invariant

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ptxgen.evidence import Evidence
 from reports.data import ReportData
 from reports.table import Column, Table
-from reports.words import MISSING, SLOT_COLUMNS, slot_cells
+from reports.words import MISSING, SLOT_COLUMNS
 
 CONDITION_COLUMNS = (
     Column("state", numeric=False),
@@ -26,7 +26,7 @@ def conditions_table(data: ReportData) -> Table:
     """One row a winner that has evidence."""
     rows = (
         (
-            *slot_cells(data.layer(winner.problem), winner.problem, winner.m, winner.protocol),
+            *data.slot_cells(winner),
             *condition_cells(winner.evidence),
         )
         for winner in data.ordered_winners()

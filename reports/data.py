@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from db.devices import device_key
+from db.imported import IMPORTED
 from db.records import RunRecord, TrialRecord, WinnerRecord
 from ptxgen.problem import Problem
 from ptxgen.roofline import Roofline
-from reports.words import size_text, variant_order, variant_text
+from reports.words import size_text, slot_cells, variant_order, variant_text
 
 OURS = "ptxtune"
 """The contender that is ours; every other one is a baseline."""
@@ -20,7 +23,7 @@ class ReportData:
     """The input of every renderer.
 
     Attributes:
-        winners: one a problem x M x protocol.
+        winners: one a GPU model x problem x M x protocol, and batch-invariant ones beside them.
         trials: every attempt, in the order they were made; baselines included.
         runs: the runs that the trials belong to.
         generated_at: when the report was made.
@@ -52,9 +55,46 @@ class ReportData:
         return tuple(sorted(found, key=lambda item: variant_order(variant_text(item))))
 
     def ordered_winners(self) -> list[WinnerRecord]:
-        """Winners by variant, layer, protocol and M."""
+        """Winners by variant, layer, protocol and M; batch-invariant ones at the end."""
         order = {problem: index for index, problem in enumerate(self.problems())}
-        return sorted(self.winners, key=lambda w: (order[w.problem], w.protocol, w.m))
+        return sorted(
+            self.winners, key=lambda w: (w.batch_invariant, order[w.problem], w.protocol, w.m)
+        )
+
+    def slot_cells(self, winner: WinnerRecord) -> tuple[str, ...]:
+        """Cells of SLOT_COLUMNS of a winner."""
+        problem = winner.problem
+        layer = self.layer(problem)
+        return slot_cells(layer, problem, winner.m, winner.protocol, winner.batch_invariant)
+
+    def gpus(self) -> dict[str, ReportData]:
+        """The part of each GPU model, by a name that tells them apart, in order of appearance.
+
+        Nothing of two models is ever counted, averaged or drawn together.
+        """
+        found = [*(item.device for item in self.winners), *(run.device for run in self.runs)]
+        devices = {device_key(device): device for device in found}
+        names = Counter(device.name for device in devices.values())
+        return {
+            device.name if names[device.name] == 1 else f"{device.name}, {device.num_sms} SMs":
+            self._of(key)
+            for key, device in devices.items()
+        }  # fmt: skip
+
+    def _of(self, key: str) -> ReportData:
+        runs = tuple(run for run in self.runs if device_key(run.device) == key)
+        ids = {run.id for run in runs}
+        return replace(
+            self,
+            winners=tuple(item for item in self.winners if device_key(item.device) == key),
+            trials=tuple(trial for trial in self.trials if trial.run_id in ids),
+            runs=runs,
+        )
+
+    @property
+    def seeds(self) -> tuple[TrialRecord, ...]:
+        """Trials of other machines, which a search here tries first."""
+        return tuple(trial for trial in self.trials if trial.contender == IMPORTED)
 
     @property
     def attempts(self) -> tuple[TrialRecord, ...]:

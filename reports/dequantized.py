@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reports.data import ReportData
 from reports.table import Column, Table
-from reports.words import SLOT_COLUMNS, ratio_text, slot_cells, time_text
+from reports.words import SLOT_COLUMNS, ratio_text, time_text
 
 COLUMNS = (
     *SLOT_COLUMNS,
@@ -18,7 +18,7 @@ def dequantized_table(data: ReportData) -> Table:
     """One row a winner that dequantize + matmul beats at its M, beyond doubt."""
     rows = (
         (
-            *slot_cells(data.layer(winner.problem), winner.problem, winner.m, winner.protocol),
+            *data.slot_cells(winner),
             time_text(winner.dequantized_us),
             time_text(winner.time_us),
             ratio_text(winner.time_us / winner.dequantized_us),

@@ -13,6 +13,7 @@ from reports.failures import failure_table, failures
 from reports.finals import finals_table
 from reports.provenance import device_title, pin_text, provenance_table
 from reports.roofline import roofline_table
+from reports.seeds import seed_document, seeds_table
 from reports.summary import summarize, summary_table
 from reports.table import Column, Table
 from reports.winners import source_text, winner_table
@@ -56,6 +57,7 @@ def winner_document(winner: WinnerRecord) -> dict[str, Any]:
 
 def report_document(data: ReportData) -> dict[str, Any]:
     """The whole report, JSON-friendly."""
+    runs = {run.id: run for run in data.runs}
     return {
         "schema_version": SCHEMA_VERSION,
         "generated_at": data.generated_at.isoformat(),
@@ -64,6 +66,7 @@ def report_document(data: ReportData) -> dict[str, Any]:
         ],
         "summary": [
             {
+                "device": gpu,
                 "variant": row.variant,
                 "protocol": row.protocol.value,
                 "m": row.m,
@@ -74,13 +77,19 @@ def report_document(data: ReportData) -> dict[str, Any]:
                 "floor_share": row.floor_share,
                 "predicted": row.predicted,
             }
-            for row in summarize(data)
+            for gpu, part in data.gpus().items()
+            for row in summarize(part)
         ],
         "winners": [
             {**winner_document(winner), "roofline": _roofline(data, winner)}
             for winner in data.winners
         ],
-        "trials": outcome_counts(data),
+        "seeds": [seed_document(seed, runs.get(seed.run_id)) for seed in data.seeds],
+        "trials": [
+            {"device": gpu, **row}
+            for gpu, part in data.gpus().items()
+            for row in outcome_counts(part)
+        ],
         "failures": failures(data),
         "pinned": data.pinned or None,
     }
@@ -131,15 +140,22 @@ def render_markdown(data: ReportData) -> str:
         )
     if data.pinned:
         parts.append(f"**Pinned:** {pin_text(data)} goes before every winner below.")
-    sections = {
+    several = len(data.gpus()) > 1
+    for gpu, part in data.gpus().items():
+        parts += [f"# {gpu}"] if several else []
+        for title, table in sections(part).items():
+            if table.rows:
+                parts += [f"## {title}", table.to_markdown()]
+    return "\n\n".join([*parts, "## Provenance", provenance_table(data).to_markdown()]) + "\n"
+
+
+def sections(data: ReportData) -> dict[str, Table]:
+    """All tables of one GPU model by title; the page has them too, with charts between."""
+    return {
         "Speed-up over cuBLAS": summary_table(data),
         "Winners": winner_table(data),
         "Roofline": roofline_table(data),
         **trust_tables(data),
+        "Imported seeds, not measured here": seeds_table(data),
         "Trials by outcome": outcome_table(data),
-        "Provenance": provenance_table(data),
     }
-    for title, table in sections.items():
-        if table.rows:
-            parts += [f"## {title}", table.to_markdown()]
-    return "\n\n".join(parts) + "\n"

@@ -1,10 +1,11 @@
-"""The failure ledger: how many trials failed how, the worst one, and the command to repeat it."""
+"""The failure ledger: how many candidates failed how, the worst one, and how to repeat it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import Any
 
+from db.devices import device_key
 from db.records import TrialRecord
 from db.reproduce import GOOD, badness, reproduce_command
 from ptxgen.outcome import Status
@@ -14,7 +15,7 @@ from reports.words import config_text
 
 COLUMNS = (
     Column("class", numeric=False),
-    Column("trials"),
+    Column("candidates"),
     Column("worst", numeric=False),
     Column("reason", numeric=False),
     Column("run it alone", numeric=False),
@@ -23,12 +24,20 @@ REASON_CHARS = 120
 
 
 def failures(data: ReportData) -> list[dict[str, Any]]:
-    """One entry a failure class, JSON-friendly, in the order of the classes."""
-    groups: dict[Status, list[TrialRecord]] = defaultdict(list)
+    """One entry a failure class, JSON-friendly, in the order of the classes.
+
+    A candidate that failed so in several runs counts once.
+    """
+    devices = {run.id: device_key(run.device) for run in data.runs}
+    groups: dict[Status, dict[tuple[Any, ...], TrialRecord]] = defaultdict(dict)
     for trial in data.trials:
         if trial.outcome.status not in GOOD:
-            groups[trial.outcome.status].append(trial)
-    return [_entry(status, groups[status]) for status in Status if status in groups]
+            what = trial.config or trial.contender
+            slot = (trial.problem, trial.m, trial.protocol, what, trial.source_digest)
+            key = (devices.get(trial.run_id, ""), *slot)
+            group = groups[trial.outcome.status]
+            group[key] = max(group.get(key, trial), trial, key=lambda item: badness(item.outcome))
+    return [_entry(status, [*groups[status].values()]) for status in Status if status in groups]
 
 
 def failure_table(data: ReportData) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import plotly.graph_objects as go
@@ -34,6 +34,9 @@ STATUS_COLORS = {
     Status.NOISY: "#6c8fa8",
     Status.STARTED: "#5c6470",
 }
+_Series = tuple[int, Protocol, bool]
+"""M, protocol, and whether the model made the times: what one line of convergence is about."""
+
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
@@ -48,13 +51,18 @@ class Chart:
 
 
 def time_charts(data: ReportData) -> tuple[Chart, ...]:
-    """Time against M of each problem, with the default, cuBLAS and the physical floor."""
-    return tuple(_time_chart(data, problem) for problem in data.problems())
+    """Time against M of each problem, with the default, cuBLAS and the physical floor.
+
+    Of one GPU model; batch-invariant winners have charts of their own.
+    """
+    kinds = dict.fromkeys((w.problem, w.batch_invariant) for w in data.ordered_winners())
+    return tuple(_time_chart(data, problem, invariant) for problem, invariant in kinds)
 
 
-def _time_chart(data: ReportData, problem: Problem) -> Chart:
+def _time_chart(data: ReportData, problem: Problem, batch_invariant: bool) -> Chart:
     figure = go.Figure()
-    winners = sorted((w for w in data.winners if w.problem == problem), key=lambda w: w.m)
+    mine = [w for w in data.winners if (w.problem, w.batch_invariant) == (problem, batch_invariant)]
+    winners = sorted(mine, key=lambda w: w.m)
     for protocol, color in ((Protocol.PLAIN, OURS), (Protocol.CHAINED, OURS_CHAINED)):
         for predicted in (False, True):
             mine = [w for w in winners if w.protocol == protocol and w.predicted == predicted]
@@ -62,15 +70,28 @@ def _time_chart(data: ReportData, problem: Problem) -> Chart:
             dash = "dot" if predicted else "solid"
             _line(figure, name, color, dash, ((w.m, w.time_us) for w in mine))
     plain = [w for w in winners if w.protocol == Protocol.PLAIN] or winners
-    _line(figure, "default config", DEFAULT, "dash", ((w.m, w.default_us) for w in plain))
+    for predicted in (False, True):
+        defaults = ((w.m, w.default_us) for w in plain if w.predicted == predicted)
+        name = "default config, predicted" if predicted else "default config"
+        _line(figure, name, DEFAULT, "dashdot" if predicted else "dash", defaults)
     _line(figure, "cuBLAS", CUBLAS, "solid", ((w.m, w.cublas_us) for w in plain))
     _line(figure, "physical floor", FLOOR, "dot", ((w.m, w.floor_us) for w in winners))
     ticks = sorted({w.m for w in winners})
     figure.update_xaxes(title_text="M (tokens)", type="log", tickvals=ticks, ticktext=ticks)
     ticks_us = _log_ticks([value for trace in figure.data for value in trace.y])
     figure.update_yaxes(title_text="time (µs)", type="log", tickvals=ticks_us, ticktext=ticks_us)
-    caption = "Median time of one launch with a cold L2 cache; both axes are logarithmic."
-    return Chart(data.label(problem), caption, figure)
+    title = f"{data.layer(problem)}, {variant_text(problem, batch_invariant)}"
+    return Chart(title, _time_caption(winners), figure)
+
+
+def _time_caption(winners: Iterable[WinnerRecord]) -> str:
+    kinds = {winner.predicted for winner in winners}
+    parts = ["Median time of one launch with a cold L2 cache"] if False in kinds else []
+    parts += ["predicted by the roofline model: no GPU ran it"] if True in kinds else []
+    if len(parts) == 2:
+        parts[1] = f"what is called predicted is {parts[1]}"
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}; both axes are logarithmic."
 
 
 def _log_ticks(values: list[float]) -> list[float]:
@@ -105,7 +126,7 @@ def speedup_charts(data: ReportData) -> tuple[Chart, ...]:
     groups: dict[tuple[str, Protocol], list[WinnerRecord]] = defaultdict(list)
     for winner in data.winners:
         if speedup(winner) is not None:
-            variant = variant_text(winner.problem).removesuffix(" bias")
+            variant = variant_text(replace(winner.problem, bias=False), winner.batch_invariant)
             groups[variant, winner.protocol].append(winner)
     return tuple(_speedup_chart(data, key, groups[key]) for key in sorted(groups, key=_by_variant))
 
@@ -161,9 +182,11 @@ def outcome_chart(data: ReportData) -> Chart | None:
 
 def convergence_charts(data: ReportData) -> tuple[Chart, ...]:
     """Best time so far per trial, as a multiple of the best found, one figure a problem."""
-    groups: dict[Problem, dict[tuple[int, Protocol], list[TrialRecord]]] = defaultdict(dict)
+    groups: dict[Problem, dict[_Series, list[TrialRecord]]] = defaultdict(dict)
+    predicting = {run.id for run in data.runs if run.settings.get("predicted") is True}
     for trial in data.attempts:
-        groups[trial.problem].setdefault((trial.m, trial.protocol), []).append(trial)
+        key = (trial.m, trial.protocol, trial.run_id in predicting)
+        groups[trial.problem].setdefault(key, []).append(trial)
     charts = (_convergence_chart(data, problem, series) for problem, series in groups.items())
     return tuple(chart for chart in charts if chart is not None)
 
@@ -181,26 +204,26 @@ def best_so_far(trials: Iterable[TrialRecord]) -> list[float | None]:
 
 
 def _convergence_chart(
-    data: ReportData, problem: Problem, series: dict[tuple[int, Protocol], list[TrialRecord]]
+    data: ReportData, problem: Problem, series: dict[_Series, list[TrialRecord]]
 ) -> Chart | None:
     figure = go.Figure()
-    protocols = list(dict.fromkeys(protocol for _, protocol in series))
-    buckets = sorted({m for m, _ in series})
-    for m, protocol in sorted(series):
-        line = best_so_far(series[m, protocol])
+    styles = list(dict.fromkeys(key[1:] for key in sorted(series)))
+    buckets = sorted({m for m, _, _ in series})
+    for m, protocol, predicted in sorted(series):
+        line = best_so_far(series[m, protocol, predicted])
         if not line or line[-1] is None:
             continue
         figure.add_scatter(
             x=list(range(1, len(line) + 1)),
             y=[None if value is None else value / line[-1] for value in line],
             customdata=line,
-            name=f"M = {m}, {protocol}",
+            name=f"M = {m}, {protocol}" + (", predicted" if predicted else ""),
             mode="lines",
             line={
                 "shape": "hv",
                 "width": 2,
                 "color": SEQUENCE[buckets.index(m) % len(SEQUENCE)],
-                "dash": DASHES[protocols.index(protocol) % len(DASHES)],
+                "dash": DASHES[styles.index((protocol, predicted)) % len(DASHES)],
             },
             hovertemplate="trial %{x}: %{customdata:.4g} µs<extra></extra>",
         )
@@ -208,7 +231,7 @@ def _convergence_chart(
         return None
     figure.update_xaxes(title_text="trial")
     figure.update_yaxes(title_text="best so far / best found (x)")
-    return Chart(data.label(problem), "1 is the best time that the run found.", figure)
+    return Chart(data.label(problem), "1 is the best time that was found.", figure)
 
 
 def figure_json(figure: go.Figure) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from ptxgen.config import KernelConfig
 from ptxgen.proof import Proof
 from reports.data import ReportData
 from reports.table import Column, Table
-from reports.words import MISSING, SLOT_COLUMNS, config_text, ratio_text, slot_cells, time_text
+from reports.words import MISSING, SLOT_COLUMNS, config_text, ratio_text, time_text
 
 FINALS_COLUMNS = (
     Column("time", "us"),
@@ -26,7 +26,7 @@ def finals_table(data: ReportData) -> Table:
     """One row a measured winner that has a proof."""
     rows = (
         (
-            *slot_cells(data.layer(winner.problem), winner.problem, winner.m, winner.protocol),
+            *data.slot_cells(winner),
             *finals_cells(winner.proof, winner.ties, winner.config),
         )
         for winner in data.ordered_winners()

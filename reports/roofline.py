@@ -5,7 +5,8 @@ from __future__ import annotations
 from ptxgen.roofline import Roofline
 from reports.data import ReportData
 from reports.table import Column, Table
-from reports.words import SLOT_COLUMNS, share_text, slot_cells, time_text
+from reports.winners import SOURCE, source_text
+from reports.words import SLOT_COLUMNS, share_text, time_text
 
 ROOFLINE_COLUMNS = (
     Column("time", "us"),
@@ -25,13 +26,14 @@ def roofline_table(data: ReportData) -> Table:
     """One row a winner whose roofline is known."""
     rows = (
         (
-            *slot_cells(data.layer(winner.problem), winner.problem, winner.m, winner.protocol),
+            *data.slot_cells(winner),
             *roofline_cells(winner.time_us, data.rooflines[winner.trial_id]),
+            source_text(winner),
         )
         for winner in data.ordered_winners()
         if winner.trial_id in data.rooflines
     )
-    return Table((*SLOT_COLUMNS, *ROOFLINE_COLUMNS), tuple(rows))
+    return Table((*SLOT_COLUMNS, *ROOFLINE_COLUMNS, SOURCE), tuple(rows))
 
 
 def roofline_cells(time_us: float, found: Roofline) -> tuple[str, ...]:

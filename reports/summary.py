@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from db.records import Protocol, WinnerRecord
 from reports.data import ReportData, floor_share, speedup
@@ -49,10 +49,10 @@ def geometric_mean(values: list[float]) -> float | None:
 
 
 def summarize(data: ReportData) -> tuple[SummaryRow, ...]:
-    """Rows by variant, protocol and M; measured and predicted winners are kept apart."""
+    """Rows by variant, protocol and M of one GPU model; measured and predicted are kept apart."""
     groups: dict[tuple[str, Protocol, int, bool], list[WinnerRecord]] = defaultdict(list)
     for winner in data.winners:
-        variant = variant_text(winner.problem).removesuffix(" bias")
+        variant = variant_text(replace(winner.problem, bias=False), winner.batch_invariant)
         groups[variant, winner.protocol, winner.m, winner.predicted].append(winner)
     order = sorted(groups, key=lambda key: (key[3], variant_order(key[0]), *key[1:3]))
     return tuple(_summary_row(key, groups[key]) for key in order)

@@ -10,9 +10,11 @@ from reports.words import (
     config_text,
     ratio_text,
     share_text,
-    slot_cells,
     time_text,
 )
+
+SOURCE = Column("source", numeric=False)
+GPU = Column("GPU", numeric=False)
 
 COLUMNS = (
     *SLOT_COLUMNS,
@@ -22,7 +24,7 @@ COLUMNS = (
     Column("over cuBLAS"),
     Column("dequantized", "us"),
     Column("of floor"),
-    Column("source", numeric=False),
+    SOURCE,
     Column("config", numeric=False),
 )
 
@@ -32,6 +34,12 @@ def winner_table(data: ReportData) -> Table:
     return Table(COLUMNS, tuple(_row(data, winner) for winner in data.ordered_winners()))
 
 
+def gpu_winner_table(data: ReportData) -> Table:
+    """The winner table of several GPU models: one after the other, each row with its name."""
+    rows = ((name, *row) for name, part in data.gpus().items() for row in winner_table(part).rows)
+    return Table((GPU, *COLUMNS), tuple(rows))
+
+
 def source_text(winner: WinnerRecord) -> str:
     """Whether a GPU ran it."""
     return "predicted" if winner.predicted else "measured"
@@ -39,7 +47,7 @@ def source_text(winner: WinnerRecord) -> str:
 
 def _row(data: ReportData, winner: WinnerRecord) -> tuple[str, ...]:
     return (
-        *slot_cells(data.layer(winner.problem), winner.problem, winner.m, winner.protocol),
+        *data.slot_cells(winner),
         time_text(winner.time_us),
         time_text(winner.default_us),
         time_text(winner.cublas_us),

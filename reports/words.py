@@ -35,10 +35,16 @@ def share_text(share: float | None) -> str:
     return MISSING if share is None else f"{share:.0%}"
 
 
-def variant_text(problem: Problem) -> str:
-    """All of a problem but its size, such as "fp16 sym g128"."""
+def variant_text(problem: Problem, batch_invariant: bool = False) -> str:
+    """All of a problem but its size, such as "fp16 sym g128"; and whether the order of sums is one.
+
+    Batch-invariant winners are of a variant of their own: they are never counted with the others.
+    """
     group = "gK" if problem.whole_k else f"g{problem.group_size}"
-    return f"{problem.dtype} {problem.zero} {group}" + (" bias" if problem.bias else "")
+    words = [problem.dtype, problem.zero, group]
+    words += ["bias"] if problem.bias else []
+    words += ["batch-invariant"] if batch_invariant else []
+    return " ".join(words)
 
 
 def variant_order(variant: str) -> tuple[bool, str]:
@@ -51,9 +57,11 @@ def size_text(problem: Problem) -> str:
     return f"{problem.n} x {problem.k}"
 
 
-def slot_cells(layer: str, problem: Problem, m: int, protocol: str) -> tuple[str, ...]:
+def slot_cells(
+    layer: str, problem: Problem, m: int, protocol: str, batch_invariant: bool = False
+) -> tuple[str, ...]:
     """Cells of SLOT_COLUMNS; layer is the layer's name and size."""
-    return layer, variant_text(problem), str(m), str(protocol)
+    return layer, variant_text(problem, batch_invariant), str(m), str(protocol)
 
 
 def config_text(config: KernelConfig) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from db.records import DeviceRecord
+from db import query
+from db.records import DeviceRecord, ToolchainRecord, TrialRecord
 from db.store import Store
 from ptxgen.arch import ArchSpec, GpuSpec
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
 from ptxgen.families import default_config
-from ptxgen.outcome import Outcome, Status
+from ptxgen.outcome import Outcome, Resources, Status
 from ptxgen.source import KernelSource
 from search.budget import Meter
 from search.compile_pool import Compiled, CompilePool
@@ -50,6 +51,9 @@ class _Prediction:
     stop: StopRequest
     on_event: OnEvent
     ledger: Ledger
+    toolchain: ToolchainRecord
+    earlier_runs: frozenset[int]
+    """Runs that predicted: their failures are of the compiler, not of a GPU."""
 
     @property
     def arch(self) -> ArchSpec:
@@ -90,7 +94,8 @@ def predict(
 
     The model orders all legal configs with estimated registers; the top ones and the default are
     compiled, and ranked again by what the compiler really gave them. Every row is stored as
-    predicted; a predicted winner never replaces a measured one.
+    predicted; a predicted winner never replaces a measured one. Candidates that an earlier
+    prediction stored are not repeated where they still hold, and count for the winner.
 
     Args:
         job: what to rank; its evaluator is not used.
@@ -113,9 +118,14 @@ def predict(
             job.cache_folder(), job.compile_workers, job.compile_timeout_s, job.compile_handler
         ) as pool,
     ):
+        earlier = frozenset(
+            run.id for run in query.runs(store.database) if run.settings.get("predicted") is True
+        )
         run_id = store.start_run(device, toolchain, settings)
         on_event(RunStarted(run_id, device, len(job.tasks()), predicted=True))
-        shared = _Prediction(job, gpu, store, run_id, pool, stop, on_event, ledger)
+        shared = _Prediction(
+            job, gpu, store, run_id, pool, stop, on_event, ledger, toolchain, earlier
+        )
         try:
             for result in _tasks(shared):
                 ended.append(result)
@@ -158,11 +168,13 @@ def _predict_task(shared: _Prediction, task: Task, index: int) -> TaskEnded:
     )
     space.add(default)
     budget = shared.job.budget
-    shared.on_event(TaskStarted(task, index, len(space), 0, floor, budget))
+    known = {} if shared.job.refresh else _earlier_rows(shared, task, space)
+    shared.on_event(TaskStarted(task, index, len(space), len(known), floor, budget))
     count = min(budget.trials or MAX_COMPILES, MAX_COMPILES)
     best = Ranker(task, shared.arch, gpu, families).best(space, count, shared.job.seed)
-    configs = list({item.key(): item for item in [default, *best[: max(1, count - 1)]]}.values())
-    rows = list(_compiled_rows(shared, task, configs, floor))
+    configs = list({item.key(): item for item in [default, *best]}.values())[:count]
+    fresh = [item for item in configs if item.key() not in known]
+    rows = [*known.values(), *_compiled_rows(shared, task, fresh, floor)]
     good = [row for row in rows if row.outcome.status is Status.PREDICTED]
     if not good:
         return TaskEnded(task, None, None, None, None, floor, "no candidate compiled")
@@ -177,6 +189,48 @@ def _predict_task(shared: _Prediction, task: Task, index: int) -> TaskEnded:
         batch_invariant=task.batch_invariant,
     )
     return TaskEnded(task, winner.config, winner.outcome.time_us, default_us, None, floor)
+
+
+def _earlier_rows(shared: _Prediction, task: Task, space: Space) -> dict[str, _Row]:
+    """Candidates that an earlier prediction stored and that still hold, by config key.
+
+    They do where the emitter writes the same source, this NVRTC compiled it, and the model says the
+    same of what the compiler gave it.
+    """
+    records = [
+        item
+        for predicted in (True, False)
+        for item in query.finished(
+            shared.store.database,
+            task.problem,
+            device_of(shared.gpu),
+            task.m,
+            task.protocol,
+            toolchain=shared.toolchain,
+            predicted=predicted,
+        )
+        if predicted or item.run_id in shared.earlier_runs
+    ]
+    found: dict[str, _Row] = {}
+    for item in sorted(records, key=lambda item: item.id):
+        config = None if item.config is None else space.get(item.config.key())
+        if config is not None and _holds(shared, task, config, item):
+            found[config.key()] = _Row(config, item.id, item.outcome)
+    return found
+
+
+def _holds(shared: _Prediction, task: Task, config: KernelConfig, stored: TrialRecord) -> bool:
+    """Whether a stored candidate would come out the same now."""
+    source = emit_source(task, config, shared.arch, shared.job.kernel_families())
+    if isinstance(source, Outcome) or source.digest() != stored.source_digest:
+        return False
+    outcome = stored.outcome
+    if outcome.status not in (Status.PREDICTED, Status.INVALID):
+        return True
+    if outcome.resources is None:
+        return False
+    now = _judged(shared, task, config, source, outcome.resources)
+    return now.status is outcome.status and now.time_us == outcome.time_us
 
 
 def _compiled_rows(
@@ -238,16 +292,27 @@ def _outcome(
     result = compiled.result()
     if result.failure is not None or result.resources is None:
         return result.failure or Outcome(Status.COMPILE_ERROR, "no cubin")
+    return _judged(shared, task, config, source, result.resources)
+
+
+def _judged(
+    shared: _Prediction,
+    task: Task,
+    config: KernelConfig,
+    source: KernelSource,
+    resources: Resources,
+) -> Outcome:
+    """What the model says of a compiled kernel."""
     time_us = predict_us(
         task.problem,
         config,
         source.plan,
-        result.resources,
+        resources,
         task.m,
         gpu=shared.gpu,
         protocol=task.protocol,
     )
     if time_us == float("inf"):
         reason = f"not one CTA fits an SM of {shared.gpu.device_name}"
-        return Outcome(Status.INVALID, reason, resources=result.resources)
-    return Outcome(Status.PREDICTED, time_us=time_us, resources=result.resources)
+        return Outcome(Status.INVALID, reason, resources=resources)
+    return Outcome(Status.PREDICTED, time_us=time_us, resources=resources)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from db.reproduce import GOOD
+from ptxgen.counted import counted
 from ptxgen.outcome import Status
 from search.events import (
     Event,
@@ -37,6 +38,7 @@ class ProgressView:
         self._bar: Progress | None = None
         self._row: TaskID | None = None
         self._tasks = 0
+        self._done = "measured"
         self._current: TaskStarted | None = None
         self._failures: Counter[Status] = Counter()
         self._last_line = 0.0
@@ -67,7 +69,9 @@ class ProgressView:
         if isinstance(event, RunStarted):
             self._tasks = event.tasks
             how = "predicting for" if event.predicted else "tuning on"
-            self._say(f"run {event.run_id}: {how} {event.device.name}, {event.tasks} searches")
+            self._done = "predicted" if event.predicted else "measured"
+            tasks = counted(event.tasks, "search", "searches")
+            self._say(f"run {event.run_id}: {how} {event.device.name}, {tasks}")
         elif isinstance(event, TaskStarted):
             self._start(event)
         elif isinstance(event, TrialEnded):
@@ -101,7 +105,7 @@ class ProgressView:
 
     def _text(self, event: TrialEnded) -> str:
         """Trials, best time, share of the floor, failures by class."""
-        parts = [f"{event.measured} measured"]
+        parts = [f"{event.measured} {self._done}"]
         if event.best_us is not None:
             parts.append(f"best {event.best_us:.2f} us")
             if self._current is not None and self._current.floor_us:

@@ -1,4 +1,4 @@
-"""ptxtune list: stored winners, runs or trials."""
+"""ptxtune list: stored winners, runs, trials or imported seeds."""
 
 from __future__ import annotations
 
@@ -8,49 +8,33 @@ from typing import Any
 import click
 
 from db import query
-from db.records import RunRecord, TrialRecord
-from db.session import Database, open_database
+from db.devices import canonical_name
+from db.imported import IMPORTED
+from db.session import Database, open_for_reading
+from ptxgen.arch import gpu_named
+from ptxgen.counted import counted
 from ptxgen.outcome import Status
+from ptxtune.listing import run_document, run_table, trial_document, trial_table
 from ptxtune.options import db_option, json_option
-from ptxtune.output import say, say_json
+from ptxtune.output import note, say, say_json
 from reports.data import ReportData
 from reports.document import winner_document
-from reports.table import Column, Table
-from reports.winners import winner_table
-from reports.words import config_text, size_text, time_text, variant_text
-
-RUN_COLUMNS = (
-    Column("run"),
-    Column("began", numeric=False),
-    Column("ended", numeric=False),
-    Column("device", numeric=False),
-    Column("trials"),
-    Column("ok"),
-    Column("commit", numeric=False),
-)
-TRIAL_COLUMNS = (
-    Column("trial"),
-    Column("run"),
-    Column("N x K", numeric=False),
-    Column("variant", numeric=False),
-    Column("M"),
-    Column("protocol", numeric=False),
-    Column("status", numeric=False),
-    Column("time", "us"),
-    Column("contender", numeric=False),
-    Column("message", numeric=False),
-)
-MESSAGE_CHARS = 60
+from reports.seeds import seed_document, seeds_table
+from reports.table import Table
+from reports.winners import gpu_winner_table
 
 
 @click.command("list")
-@click.argument("what", type=click.Choice(("winners", "runs", "trials")), default="winners")
+@click.argument(
+    "what", type=click.Choice(("winners", "runs", "trials", "seeds")), default="winners"
+)
 @click.option("--run", "run_id", type=int, help="Trials of this run alone.")
 @click.option(
     "--status",
     type=click.Choice([status.value for status in Status]),
     help="Trials that ended so.",
 )
+@click.option("--gpu", help="What concerns this GPU alone (default: all that are stored).")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -61,115 +45,95 @@ MESSAGE_CHARS = 60
 @db_option
 @json_option
 def command(
-    *, what: str, run_id: int | None, status: str | None, limit: int, db: str | None, as_json: bool
+    *,
+    what: str,
+    run_id: int | None,
+    status: str | None,
+    gpu: str | None,
+    limit: int,
+    db: str | None,
+    as_json: bool,
 ) -> None:
-    """List stored winners, runs or trials.
+    """List stored winners, runs, trials or seeds.
+
+    Winners are measured or predicted, ordinary or batch-invariant, and say so. Seeds are other
+    machines' results that ptxtune db import took in: no answer serves them, a search tries them
+    first.
 
     \b
     Example:
       ptxtune list
-      ptxtune list trials --status wrong --json
+      ptxtune list trials --status wrong --gpu h200 --json
     """
-    with open_database(db) as database:
+    with open_for_reading(db) as database:
+        name = None if gpu is None else _stored_name(database, gpu)
         if what == "winners":
-            _winners(database, as_json)
+            document, table = _winners(database, name)
         elif what == "runs":
-            _runs(database, limit, as_json)
+            document, table = _runs(database, name, limit)
+        elif what == "trials":
+            document, table = _trials(database, name, run_id, status, limit)
         else:
-            statuses = (Status(status),) if status else None
-            found = query.trials(database, run_id=run_id, statuses=statuses, limit=limit)
-            _trials(found, as_json)
+            document, table = _seeds(database, name)
+        if as_json:
+            say_json({what: document})
+        elif table.rows:
+            say(table.to_text())
+        else:
+            say(_nothing(database, what, gpu))
+        if what == "winners":
+            note(_seeds_note(database, name))
 
 
-def _winners(database: Database, as_json: bool) -> None:
-    found = query.winners(database)
-    if as_json:
-        say_json({"winners": [winner_document(winner) for winner in found]})
-        return
-    say(winner_table(ReportData(tuple(found), (), (), datetime.now(UTC))).to_text())
+def _stored_name(database: Database, gpu: str) -> str:
+    """The canonical name of a GPU that is stored, or at least known.
+
+    Raises:
+        ArchError: neither; the message lists the known ones.
+    """
+    name = canonical_name(gpu)
+    stored = {canonical_name(device.name) for device in query.devices(database)}
+    return name if name in stored else canonical_name(gpu_named(gpu).device_name)
 
 
-def _runs(database: Database, limit: int, as_json: bool) -> None:
-    found = query.runs(database, limit=limit)
+def _winners(database: Database, gpu: str | None) -> tuple[list[dict[str, Any]], Table]:
+    found = query.winners(database, gpu=gpu, batch_invariant=None)
+    data = ReportData(tuple(found), (), (), datetime.now(UTC))
+    return [winner_document(winner) for winner in found], gpu_winner_table(data)
+
+
+def _runs(database: Database, gpu: str | None, limit: int) -> tuple[list[dict[str, Any]], Table]:
+    found = query.runs(database, limit=limit, gpu=gpu)
     counts = {run.id: query.outcomes_by_status(database, run.id) for run in found}
-    if as_json:
-        say_json({"runs": [_run_document(run, counts[run.id]) for run in found]})
-        return
-    rows = (
-        (
-            str(run.id),
-            _moment(run.started_at),
-            _moment(run.ended_at),
-            run.device.name,
-            str(sum(counts[run.id].values())),
-            str(counts[run.id].get(Status.OK, 0)),
-            run.toolchain.commit,
-        )
-        for run in found
-    )
-    say(Table(RUN_COLUMNS, tuple(rows)).to_text())
+    return [run_document(run, counts[run.id]) for run in found], run_table(found, counts)
 
 
-def _run_document(run: RunRecord, counts: dict[Status, int]) -> dict[str, Any]:
-    return {
-        "run": run.id,
-        "device": run.device.name,
-        "driver": run.toolchain.driver,
-        "nvrtc": run.toolchain.nvrtc,
-        "commit": run.toolchain.commit,
-        "started_at": run.started_at.isoformat(),
-        "ended_at": run.ended_at.isoformat() if run.ended_at else None,
-        "settings": run.settings,
-        "trials": {status.value: count for status, count in counts.items()},
-    }
+def _trials(
+    database: Database, gpu: str | None, run_id: int | None, status: str | None, limit: int
+) -> tuple[list[dict[str, Any]], Table]:
+    if run_id is not None:
+        query.run(database, run_id)  # says that there is none
+    statuses = (Status(status),) if status else None
+    found = query.trials(database, run_id=run_id, statuses=statuses, limit=limit, gpu=gpu)
+    runs = {run.id: run for run in query.runs(database)}
+    return [trial_document(trial, runs) for trial in found], trial_table(found, runs)
 
 
-def _trials(found: list[TrialRecord], as_json: bool) -> None:
-    if as_json:
-        say_json({"trials": [_trial_document(trial) for trial in found]})
-        return
-    say(Table(TRIAL_COLUMNS, tuple(_trial_row(trial) for trial in found)).to_text())
+def _seeds(database: Database, gpu: str | None) -> tuple[list[dict[str, Any]], Table]:
+    runs = {run.id: run for run in query.runs(database, gpu=gpu)}
+    found = query.trials(database, contender=IMPORTED, gpu=gpu)
+    data = ReportData((), tuple(found), tuple(runs.values()), datetime.now(UTC))
+    return [seed_document(seed, runs.get(seed.run_id)) for seed in found], seeds_table(data)
 
 
-def _trial_row(trial: TrialRecord) -> tuple[str, ...]:
-    message = " ".join(trial.outcome.message.split())
-    short = message if len(message) <= MESSAGE_CHARS else message[: MESSAGE_CHARS - 3] + "..."
-    return (
-        str(trial.id),
-        str(trial.run_id),
-        size_text(trial.problem),
-        variant_text(trial.problem),
-        str(trial.m),
-        trial.protocol.value,
-        trial.outcome.status.value,
-        time_text(trial.outcome.time_us),
-        config_text(trial.config) if trial.config else trial.contender,
-        short,
-    )
+def _nothing(database: Database, what: str, gpu: str | None) -> str:
+    where = f"database {database.label}" + (" (it does not exist yet)" if database.missing else "")
+    how = "ptxtune db import takes them in" if what == "seeds" else "ptxtune tune stores them"
+    return f"No {what}{f' of {gpu}' if gpu else ''} in {where}; {how}."
 
 
-def _trial_document(trial: TrialRecord) -> dict[str, Any]:
-    outcome = trial.outcome
-    return {
-        "trial": trial.id,
-        "run": trial.run_id,
-        "problem": trial.problem.to_dict(),
-        "m": trial.m,
-        "protocol": trial.protocol.value,
-        "contender": trial.contender,
-        "config": trial.config.to_dict() if trial.config else None,
-        "status": outcome.status.value,
-        "message": outcome.message,
-        "time_us": outcome.time_us,
-        "spread": outcome.spread,
-        "rel_err": outcome.rel_err,
-        "floor_us": outcome.floor_us,
-        "clock_mhz": outcome.clock_mhz,
-        "source_digest": trial.source_digest,
-        "started_at": trial.started_at.isoformat(),
-        "ended_at": trial.ended_at.isoformat() if trial.ended_at else None,
-    }
-
-
-def _moment(value: datetime | None) -> str:
-    return value.isoformat(sep=" ", timespec="seconds") if value else "not ended"
+def _seeds_note(database: Database, gpu: str | None) -> str:
+    seeds = len(query.trials(database, contender=IMPORTED, gpu=gpu))
+    if not seeds:
+        return ""
+    return f"Also {counted(seeds, 'imported seed')}, not measured here: ptxtune list seeds."

@@ -8,7 +8,7 @@ import click
 
 from db import query
 from db.records import Protocol, TrialRecord
-from db.session import open_database
+from db.session import open_for_reading
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
 from ptxgen.outcome import Status
@@ -99,7 +99,7 @@ def command(
 
 
 def _stored(trial_id: int, db: str | None) -> tuple[Problem, int, str, KernelConfig]:
-    with open_database(db) as database:
+    with open_for_reading(db) as database:
         found: TrialRecord = query.trial(database, trial_id)
     if found.config is None:
         raise ConfigError(

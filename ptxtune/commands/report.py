@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from db.export_rows import Row, export_rows
-from db.session import Database, open_database
+from db.session import Database, open_for_reading
 from ptxgen.errors import ConfigError
 from ptxgen.output_file import check_outputs, write_file
 from ptxtune.models import model_layers
@@ -21,13 +21,10 @@ from ptxtune.selection import layer_names
 from ptxtune.target import resolve_target
 from reports.collect import collect
 from reports.data import ReportData
-from reports.document import render_markdown, report_document, trust_tables
+from reports.document import render_markdown, report_document, sections
 from reports.page import render_page
 from reports.provenance import pin_text
-from reports.roofline import roofline_table
 from reports.rows import write_rows
-from reports.summary import summary_table
-from reports.winners import winner_table
 
 
 @click.command("report")
@@ -70,7 +67,7 @@ def command(
       ptxtune report --model llama-3.1-8b --markdown report.md --rows reports/results
     """
     check_outputs((html_file, markdown_file, json_file), replace=force)
-    with open_database(db) as database:
+    with open_for_reading(db) as database:
         data = _collected(database, model, tp, gpu)
         files = []
         if html_file is not None:
@@ -87,12 +84,12 @@ def command(
     if as_json:
         say_json(report_document(data))
     elif not files:
-        say(summary_table(data).to_text() + "\n")
-        say(winner_table(data).to_text())
-        for title, table in {"Roofline": roofline_table(data), **trust_tables(data)}.items():
-            if table.rows:
-                say(f"\n{title}\n{table.to_text()}")
-        say(f"\nPinned config: {pin_text(data)}")
+        for name, part in data.gpus().items():
+            say(f"{name}\n")
+            for title, table in sections(part).items():
+                if table.rows and title != "Trials by outcome":
+                    say(f"{title}\n{table.to_text()}\n")
+        say(f"Pinned config: {pin_text(data)}")
     try:
         checked_pin()
     except ConfigError as error:

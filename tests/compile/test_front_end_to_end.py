@@ -186,5 +186,5 @@ def test_doctor_reports_this_machine(home: Path) -> None:
     checks = {check["name"]: check for check in document["checks"]}
     assert document["ok"] is True
     assert result.exit_code == 0
-    assert "1 runs, 0 measured and 2 predicted" in checks["database"]["detail"]
+    assert "1 run, 0 measured winners, 2 predicted winners" in checks["database"]["detail"]
     assert "nvrtc" in run(home, "doctor").stdout

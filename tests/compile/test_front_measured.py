@@ -121,6 +121,7 @@ def test_one_config_is_run_and_stored(target: Target, tmp_path: Path) -> None:
 
 def test_illegal_config_is_an_outcome_with_its_reason(target: Target, tmp_path: Path) -> None:
     job = job_of(target, tmp_path)
+    (tmp_path / "d.db").touch()
     (answer,) = best_answers([PROBLEM], [1], target=target, db=str(tmp_path / "d.db"))
     illegal = replace(answer.config, split_k=16)
     outcome = run_config(job, illegal, target, db=str(tmp_path / "d.db"))

@@ -215,7 +215,7 @@ def test_a_fresh_file_that_is_locked_says_so(tmp_path):
 
 def test_a_path_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("x")
-    assert "cannot be created" in refusal(tmp_path / "file" / "tune.db")
+    assert "cannot be opened: Not a directory" in refusal(tmp_path / "file" / "tune.db")
 
 
 def test_a_folder_is_refused(tmp_path):

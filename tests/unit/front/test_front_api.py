@@ -50,6 +50,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 def test_best_agrees_with_the_command(tmp_path: Path) -> None:
     db = str(tmp_path / "d.db")
+    Path(db).touch()
     answer = ptxtune.best(
         n=4096, k=4096, m=8, group=-1, dtype="bf16", zero="int", gpu="a100", db=db
     )

@@ -91,6 +91,12 @@ def store_winner(db: str, target: Target, problem: Problem, m: int, protocol: Pr
     return config.to_dict()
 
 
+def empty(folder: Path) -> str:
+    """A database of nothing: an empty file counts as one."""
+    (folder / "empty.db").touch()
+    return str(folder / "empty.db")
+
+
 def test_our_config_is_the_winner_of_its_protocol_or_the_default(
     here: Target, tmp_path: Path
 ) -> None:
@@ -127,7 +133,7 @@ def test_every_contender_of_every_case_is_a_row(here: Target, tmp_path: Path) ->
         (1, 16),
         target=here,
         rounds=3,
-        db=str(tmp_path / "ptxtune.db"),
+        db=empty(tmp_path),
     )
     runner = FakeRunner(frozenset({"gemlite"}))
     found = list(run_bench(job, runner))  # type: ignore[arg-type]
@@ -149,18 +155,14 @@ def test_every_contender_of_every_case_is_a_row(here: Target, tmp_path: Path) ->
 
 
 def test_without_cublas_there_are_times_and_no_ratios(here: Target, tmp_path: Path) -> None:
-    job = make_bench(
-        Selection((PROBLEM,), {}), (1,), target=here, rounds=2, db=str(tmp_path / "ptxtune.db")
-    )
+    job = make_bench(Selection((PROBLEM,), {}), (1,), target=here, rounds=2, db=empty(tmp_path))
     (rows,) = run_bench(job, FakeRunner(frozenset({"cublas"})))  # type: ignore[arg-type]
     assert rows[0].time_us == 10.0
     assert all(row.over_cublas is None for row in rows)
 
 
 def test_nothing_timed_lists_the_reasons(here: Target, tmp_path: Path) -> None:
-    job = make_bench(
-        Selection((PROBLEM,), {}), (1,), target=here, rounds=2, db=str(tmp_path / "ptxtune.db")
-    )
+    job = make_bench(Selection((PROBLEM,), {}), (1,), target=here, rounds=2, db=empty(tmp_path))
     (rows,) = run_bench(job, FakeRunner(frozenset(CONTENDERS)))  # type: ignore[arg-type]
     with pytest.raises(NothingTimedError, match=r"ptxtune: it died.*ptxtune doctor"):
         check_timed(rows)

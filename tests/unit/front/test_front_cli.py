@@ -49,6 +49,14 @@ def test_help_lists_every_command() -> None:
 
 
 LAYER = ("--n", "4096", "--k", "4096")
+
+
+def empty(folder: Path) -> str:
+    """A database of nothing: an empty file counts as one."""
+    (folder / "d").touch()
+    return str(folder / "d")
+
+
 BAD = [
     (("best", "--n", "4096"), ["--k None", "--model"]),
     (("best", "--n", "4095", "--k", "4096"), ["4095", "multiple of 8", "4096"]),
@@ -125,9 +133,7 @@ def test_unusable_database_is_named(words: tuple[str, ...], tmp_path: Path) -> N
 
 
 def test_best_without_anything_stored_says_default(tmp_path: Path) -> None:
-    result = run(
-        "best", *LAYER, "--m", "1,16", "--json", "--gpu", "a100", "--db", str(tmp_path / "d")
-    )
+    result = run("best", *LAYER, "--m", "1,16", "--json", "--gpu", "a100", "--db", empty(tmp_path))
     assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert document["device"] == "NVIDIA A100-SXM4-80GB"
@@ -139,7 +145,7 @@ def test_best_without_anything_stored_says_default(tmp_path: Path) -> None:
 
 def test_model_gives_an_answer_a_layer_and_dtype(tmp_path: Path) -> None:
     result = run("best", "--model", "llama-3.1-8b", "--dtype", "both", "--json",
-                 "--gpu", "h200", "--db", str(tmp_path / "d"))  # fmt: skip
+                 "--gpu", "h200", "--db", empty(tmp_path))  # fmt: skip
     problems = [answer["problem"] for answer in json.loads(result.stdout)["answers"]]
     assert [(p["dtype"], p["n"], p["k"]) for p in problems] == [
         (dtype, n, k)
@@ -149,7 +155,7 @@ def test_model_gives_an_answer_a_layer_and_dtype(tmp_path: Path) -> None:
 
 
 def test_mixture_of_experts_says_what_is_left_out(tmp_path: Path) -> None:
-    result = run("best", "--model", "mixtral-8x7b", "--gpu", "h200", "--db", str(tmp_path / "d"))
+    result = run("best", "--model", "mixtral-8x7b", "--gpu", "h200", "--db", empty(tmp_path))
     assert "expert" in result.stderr
     assert "expert" not in result.stdout
 
@@ -167,14 +173,14 @@ def test_emit_is_the_source_of_the_asked_config() -> None:
 
 def test_list_of_nothing_is_an_empty_table(tmp_path: Path) -> None:
     for what in ("winners", "runs", "trials"):
-        result = run("list", what, "--json", "--db", str(tmp_path / "d"))
+        result = run("list", what, "--json", "--db", empty(tmp_path))
         assert json.loads(result.stdout) == {what: []}
-        assert run("list", what, "--db", str(tmp_path / "d")).exit_code == 0
+        assert run("list", what, "--db", empty(tmp_path)).exit_code == 0
 
 
 def test_pinned_config_goes_before_the_database(tmp_path: Path) -> None:
     listed = json.loads(run("emit", *LAYER, "--m", "64", "--json", "--gpu", "h200").stdout)
-    words = ("best", *LAYER, "--m", "1", "--json", "--gpu", "h200", "--db", str(tmp_path / "d"))
+    words = ("best", *LAYER, "--m", "1", "--json", "--gpu", "h200", "--db", empty(tmp_path))
     answer = json.loads(run(*words, PTXTUNE_PIN=json.dumps(listed["config"])).stdout)["answers"][0]
     assert answer["level"] == "pinned"
     assert answer["config"] == listed["config"]
@@ -197,7 +203,7 @@ def test_pin_that_is_illegal_for_a_problem_is_passed_over(tmp_path: Path) -> Non
         "--gpu",
         "h200",
         "--db",
-        str(tmp_path / "d"),
+        empty(tmp_path),
     )
     answer = json.loads(run(*small, PTXTUNE_PIN=json.dumps(illegal)).stdout)["answers"][0]
     assert answer["level"] == "default"

@@ -96,6 +96,7 @@ def test_hidden_gpus_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def checks(detection: Detection, tmp_path, **options: str) -> dict:
+    (tmp_path / "d.db").touch()
     options = {"db": str(tmp_path / "d.db"), "cache_dir": str(tmp_path / "c")} | options
     return {check.name: check for check in examine(detection, **options)}
 

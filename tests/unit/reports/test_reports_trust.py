@@ -103,6 +103,7 @@ def test_the_ledger_names_the_worst_of_each_class_and_how_to_repeat_it(
         replace(trial, id=6, outcome=Outcome(Status.OK, time_us=1.0)),
         replace(trial, id=7, outcome=Outcome(Status.STARTED)),
     ]
+    trials = [replace(item, source_digest=str(item.id)) for item in trials]
     found = failures(replace(measured, trials=tuple(trials)))
     assert [(item["status"], item["count"], item["trial_id"]) for item in found] == [
         ("spilled", 2, 5),

@@ -122,6 +122,64 @@ def test_handlers_of_the_pool_get_what_the_fake_expects(tmp_path: Path) -> None:
     assert answer["resources"]["spill_bytes"] == 0
 
 
+def test_the_same_command_again_stores_nothing_new(store: Store, make_job: MakeJob) -> None:
+    job = make_job(families=families(), budget=Budget(trials=5))
+    events: list[Event] = []
+    first = predict(job, H200, store)
+    stored = query.trials(store.database)
+    assert len(stored) == 5
+    again = [predict(job, H200, store, events.append) for _ in range(2)]
+    assert query.trials(store.database) == stored
+    assert [event.known for event in events if isinstance(event, TaskStarted)] == [5, 5]
+    assert [summary.tasks for summary in again] == [first.tasks] * 2
+
+
+def test_more_trials_go_on_from_what_is_known(store: Store, make_job: MakeJob) -> None:
+    for count in (1, 5, 12):
+        predict(make_job(families=families(), budget=Budget(trials=count)), H200, store)
+        trials = query.trials(store.database)
+        assert len(trials) == len({trial.config for trial in trials}) == count
+    best = min(trial.outcome.time_us or 0 for trial in trials)
+    summary = predict(make_job(families=families(), budget=Budget(trials=1)), H200, store)
+    assert len(query.trials(store.database)) == 12
+    assert summary.tasks[0].time_us == best  # one trial does not unlearn the other eleven
+
+
+def test_an_interrupted_prediction_goes_on(store: Store, make_job: MakeJob) -> None:
+    stop = StopRequest()
+    job = make_job(families=families(), budget=Budget(trials=5))
+    predict(job, H200, store, lambda event: isinstance(event, TrialEnded) and stop.request(), stop)
+    assert len(query.trials(store.database)) == 1
+    predict(job, H200, store)
+    assert len(query.trials(store.database)) == 5
+
+
+def test_failed_candidates_are_not_compiled_again_either(store: Store, make_job: MakeJob) -> None:
+    job = make_job(families=families(mark="spills"), budget=Budget(trials=3))
+    for _ in range(2):
+        with pytest.raises(NothingMeasuredError):
+            predict(job, H200, store)
+    assert len(query.trials(store.database)) == 3
+
+
+@pytest.mark.parametrize("change", ["model", "nvrtc", "refresh"])
+def test_what_no_longer_holds_is_predicted_anew(
+    store: Store, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    job = make_job(families=families(), budget=Budget(trials=3))
+    predict(job, H200, store)
+    if change == "model":
+        monkeypatch.setattr(
+            "search.predict.predict_us", lambda *args, **rest: 2 * predict_us(*args, **rest)
+        )
+    elif change == "nvrtc":
+        job = replace(job, toolchain=replace(job.toolchain, nvrtc="99.9"))
+    else:
+        job = replace(job, refresh=True)
+    predict(job, H200, store)
+    assert len(query.trials(store.database)) == 6
+
+
 @pytest.mark.compile
 def test_real_kernels_are_compiled_and_ranked(store: Store, tmp_path: Path) -> None:
     problem = Problem(256, 512)
