@@ -97,10 +97,17 @@ class Problem:
         return f"n{self.n}-k{self.k}-g{group}-{self.dtype}-{self.zero}{bias}"
 
 
-def check_m(m: int) -> int:
-    """Returns m, or raises ProblemError where it is no batch size (0 is one: an empty result)."""
+def check_m(m: int, least: int = 0) -> int:
+    """Returns m, or raises ProblemError where it is no batch size (0 is one: an empty result).
+
+    With least = 1 a batch of 0 is refused too, where a kernel is wanted that runs.
+    """
     if isinstance(m, bool) or not isinstance(m, int) or not 0 <= m <= MAX_M:
-        raise ProblemError(f"M = {m!r} is not a batch size; it must be an integer 0..{MAX_M}.")
+        raise ProblemError(
+            f"M = {m!r} is not a batch size; it must be an integer {least}..{MAX_M}."
+        )
+    if m < least:
+        raise ProblemError(f"M = {m} has nothing to run; the least is {least}.")
     return m
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from db.devices import device_key
 from db.records import Answer, Protocol, WinnerRecord
 from ptxgen import env
 from ptxgen.bundle.manifest import DeviceInfo, ToolchainInfo
@@ -15,7 +16,7 @@ from ptxgen.dequantize.emit import emit_dequantize
 from ptxgen.errors import ProblemError
 from ptxgen.families import emit
 from ptxgen.problem import Problem
-from ptxtune.answers import best_answers
+from ptxtune.answers import best_answers, check_measured
 from ptxtune.target import Target
 from ptxtune.toolchain import current_toolchain
 
@@ -43,7 +44,7 @@ def export_bundle(
         protocol: which winners to export.
         db: database; the user's where None.
         cache_dir: compile cache; the user's where None.
-        allow_predicted: whether a predicted winner may be exported.
+        allow_predicted: whether a predicted winner may be exported, or the untimed default.
         batch_invariant: only kernels of one order of sums, so that a row's result is the same
             bits in every bucket.
         force: replace an older bundle.
@@ -52,6 +53,7 @@ def export_bundle(
         The bundle's folder, and the answers it was made from, in the order of the buckets.
 
     Raises:
+        NotMeasuredError: only measured winners are allowed, and a bucket has none.
         PtxtuneError: no batch, an unusable database, a failed compile, or a refused folder.
     """
     sizes = sorted(set(batches))
@@ -66,6 +68,8 @@ def export_bundle(
         allow_predicted=allow_predicted,
         batch_invariant=batch_invariant,
     )
+    if not allow_predicted:
+        check_measured(answers)
     cache = CompileCache(Path(cache_dir).expanduser() if cache_dir else env.cache_dir())
     toolchain = current_toolchain(target.driver)
     spec = BundleSpec(
@@ -90,7 +94,7 @@ def _bucket(answer: Answer, target: Target, cache: CompileCache) -> BucketSpec:
         ptx=compiled.ptx,
         cubin=compiled.cubin,
         resources=compiled.resources,
-        measurement=None if answer.winner is None else _measurement(answer.winner),
+        measurement=None if answer.winner is None else _measurement(answer.winner, target),
         dequantize_first=answer.dequantize_first,
     )
 
@@ -106,8 +110,11 @@ def _unpacking(
     return UnpackingSpec(source, compiled.ptx, compiled.cubin)
 
 
-def _measurement(winner: WinnerRecord) -> Measurement:
+def _measurement(winner: WinnerRecord, target: Target) -> Measurement:
+    """What is known of the winner at the M, in the launches and on the device where it won."""
+    here = device_key(winner.device) == device_key(target.device)
     return Measurement(
+        device="" if here else winner.device.name,
         m=winner.m,
         time_us=winner.time_us,
         predicted=winner.predicted,
