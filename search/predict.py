@@ -14,6 +14,7 @@ from ptxgen.errors import ConfigError
 from ptxgen.families import default_config
 from ptxgen.outcome import Outcome, Status
 from ptxgen.source import KernelSource
+from search.above_floor import above_floor
 from search.budget import Meter
 from search.compile_pool import Compiled, CompilePool
 from search.context import emit_source
@@ -28,7 +29,7 @@ from search.events import (
 )
 from search.job import NothingMeasuredError, TuneJob, TuneSummary
 from search.ledger import Ledger
-from search.model import MODEL_VERSION, floor_us, predict_us
+from search.model import MODEL_VERSION, floor_us, take_apart
 from search.ranking import Ranker
 from search.space import Space
 from search.stop import StopRequest
@@ -238,7 +239,7 @@ def _outcome(
     result = compiled.result()
     if result.failure is not None or result.resources is None:
         return result.failure or Outcome(Status.COMPILE_ERROR, "no cubin")
-    time_us = predict_us(
+    found = take_apart(
         task.problem,
         config,
         source.plan,
@@ -247,7 +248,8 @@ def _outcome(
         gpu=shared.gpu,
         protocol=task.protocol,
     )
-    if time_us == float("inf"):
+    if found is None:
         reason = f"not one CTA fits an SM of {shared.gpu.device_name}"
         return Outcome(Status.INVALID, reason, resources=result.resources)
+    time_us = above_floor(found, task.problem, task.m, shared.gpu).total_us
     return Outcome(Status.PREDICTED, time_us=time_us, resources=result.resources)
