@@ -106,7 +106,7 @@ def predict(
     """
     stop = stop or StopRequest()
     device, toolchain = device_of(gpu), replace(job.toolchain, driver="")
-    ledger, ended = Ledger(), list[TaskEnded]()
+    ledger, ended = Ledger(predicted_for=gpu.name), list[TaskEnded]()
     settings = {**job.settings(), "predicted": True, "model_version": MODEL_VERSION}
     with (
         stop.on_interrupt(lambda: on_event(Note(STOPPING))),
