@@ -27,7 +27,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = run(folder, *words)
     assert result.exit_code == 0, result.stderr
     assert "Batch-invariant: a row's result is the same bits for every M" in result.stdout
-    assert "--m 1 --batch-invariant" in result.stderr
+    assert "--m 1,128 --batch-invariant" in result.stderr
     return folder
 
 

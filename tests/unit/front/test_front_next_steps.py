@@ -42,13 +42,14 @@ def printed(text: str) -> list[list[str]]:
 
 
 ASKED = [
-    "--n 256 --k 512 --m 1,8 --gpu a100 --dtype bf16 --zero int --group 64 --bias",
-    "--n 256 --k 512 --m 4 --gpu rtx4090 --protocol both --group -1",
-    "--n 256 --k 512 --m 4 --gpu h200 --batch-invariant",
-    "--model {model} --tp 2 --m 2 --gpu a100 --dtype both",
+    "--n 64 --k 256 --m 1,8 --gpu a100 --dtype bf16 --zero int --group 64 --bias",
+    "--n 64 --k 128 --m 4 --gpu rtx4090 --protocol both --group -1",
+    "--n 64 --k 512 --m 4 --gpu h200 --batch-invariant",
+    "--model {model} --m 2 --gpu a100 --group 32",
 ]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("asked", ASKED)
 def test_the_next_commands_find_what_was_tuned(
     asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -56,12 +57,12 @@ def test_the_next_commands_find_what_was_tuned(
     monkeypatch.chdir(tmp_path)
     model = tmp_path / "a model"
     model.mkdir()
-    shapes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
+    shapes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2,
               "num_key_value_heads": 2, "model_type": "llama"}  # fmt: skip
     (model / "config.json").write_text(json.dumps(shapes))
     words = [word.format(model=model) for word in asked.split()]
     db = str(tmp_path / "some results.db")
-    result = run(tmp_path, "tune", *words, "--trials", "2", "--db", db)
+    result = run(tmp_path, "tune", *words, "--trials", "1", "--db", db)
     assert result.exit_code == 0, result.stderr
     found = printed(result.stderr)
     assert {command[0] for command in found} >= {"best", "export"}
@@ -147,10 +148,11 @@ def test_a_compile_that_fits_ends_with_0_and_its_resources(tmp_path: Path) -> No
     assert document["registers"] > 0
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("words", [(), ("--protocol", "chained"), ("--batch-invariant",)])
 def test_space_counts_what_tune_searches(words: tuple[str, ...], tmp_path: Path) -> None:
-    layer = ("--n", "256", "--k", "512", "--m", "16", "--gpu", "h200", *words)
+    layer = ("--n", "64", "--k", "512", "--m", "4", "--gpu", "h200", *words)
     tuned = run(tmp_path, "tune", *layer, "--trials", "1")
     (searched,) = re.findall(r": (\d+) legal configs", tuned.stderr.replace(",", ""))
     counted = json.loads(run(tmp_path, "space", *layer, "--json").stdout)
-    assert counted["candidates"] == {"16": int(searched)}
+    assert counted["candidates"] == {"4": int(searched)}
