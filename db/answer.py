@@ -1,40 +1,31 @@
 """Answer: the ladder from stored winners to one config; pure, no database here.
 
 Rungs: exact bucket, nearest bucket (rounded up, then down), another device of the same compute
-capability, built-in default. On a rung a measured winner always goes before a predicted one.
+capability, built-in default. On a rung a measured winner always goes before a predicted one. A
+winner of another M, launch or device serves only where db.serving says that it beats the default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from db.devices import device_key
 from db.records import Answer, DeviceRecord, Level, Protocol, ToolchainRecord, WinnerRecord
-from db.staleness import hard_reasons, soft_reasons
+from db.serving import Model, Question, refusal
+from db.staleness import hard_reasons, quick_reasons, soft_reasons
 from ptxgen.arch import ArchSpec
-from ptxgen.families import default_config
-from ptxgen.families.invariant import invariant_default
 from ptxgen.problem import M_BUCKETS, Problem, bucket_of
 
+NAMED = 3
+"""Winners that a message names at most, of those that are not served."""
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    m: int
-    bucket: int
-    device: DeviceRecord
-    protocol: Protocol
 
-    def distance(self, winner: WinnerRecord) -> tuple[int, int, int, int, int]:
-        """Sorts a rung's winners: measured, then M, then protocol, then the device's size."""
-        steps = self.bucket_distance(winner.m)
-        other_protocol = winner.protocol is not self.protocol
-        sms = abs(winner.device.num_sms - self.device.num_sms)
-        return (winner.predicted, *steps, other_protocol, sms)
+@dataclass(slots=True)
+class _Refused:
+    """Winners that are not served, with the reason."""
 
-    def bucket_distance(self, stored: int) -> tuple[int, int]:
-        """Nearest first: this M, the next one up, ..., and only then the next one down, ..."""
-        return (0, stored - self.m) if stored >= self.m else (1, self.m - stored)
+    outdated: list[str] = field(default_factory=list)
+    slower: list[str] = field(default_factory=list)
 
 
 def choose(
@@ -49,19 +40,24 @@ def choose(
     num_sms: int,
     batch_invariant: bool = False,
     buckets: tuple[int, ...] = M_BUCKETS,
+    model: Model | None = None,
 ) -> Answer:
     """The best answer from this problem's winners; the default where none may be served.
 
-    With batch_invariant the winners given are batch-invariant ones, and so is the default.
+    With batch_invariant the winners given are batch-invariant ones, and so is the default. The
+    model tells whether a winner of another M, launch or device beats the default; without one such
+    a winner serves only where it was measured at the very same work.
+
+    Raises:
+        ConfigError: no config is legal.
     """
-    question = _Question(m, bucket_of(m, buckets), device, protocol)
-    kind = "batch-invariant" if batch_invariant else "usable"
-    refused: list[str] = []
+    bucket = bucket_of(m, buckets)
+    question = Question(problem, m, bucket, device, protocol, arch, num_sms, batch_invariant, model)
+    refused = _Refused()
     for level, winner in _ladder(winners, question):
-        reasons = hard_reasons(winner, toolchain, arch)
-        if reasons:
-            refused.append(f"M = {winner.m} on {winner.device.name} ({'; '.join(reasons)})")
+        if not _may_serve(winner, question, toolchain, refused):
             continue
+        differs = question.differs(winner)
         return Answer(
             level=level,
             problem=problem,
@@ -69,69 +65,93 @@ def choose(
             config=winner.config,
             winner=winner,
             predicted=winner.predicted,
-            stale=soft_reasons(winner, toolchain, protocol),
-            message=_message(level, winner, question, refused),
+            stale=soft_reasons(winner, toolchain),
+            message=_message(winner, differs, refused),
+            differs=differs,
         )
-    config = (
-        invariant_default(problem, arch, max(m, 1))
-        if batch_invariant
-        else default_config(problem, arch, max(m, 1), num_sms)
-    )
+    kind = "batch-invariant" if batch_invariant else "usable"
     return Answer(
         level=Level.DEFAULT,
         problem=problem,
         m=m,
-        config=config.chained() if protocol is Protocol.CHAINED else config,
+        config=question.default(),
         winner=None,
         predicted=False,
         message=_with_refused(
             f"built-in default, not tuned: nothing {kind} is stored "
-            f"for {problem.key()} on {device.name} or a device like it",
+            f"for {problem.key()} at M = {m} on {device.name} or a device like it",
             refused,
         ),
     )
 
 
+def _may_serve(
+    winner: WinnerRecord, question: Question, toolchain: ToolchainRecord, refused: _Refused
+) -> bool:
+    """Whether a winner may be served; notes the reason where not."""
+    name = f"M = {winner.m} on {winner.device.name}"
+    reasons = quick_reasons(winner, toolchain, question.arch)
+    if not reasons:
+        slower = refusal(winner, question)
+        if slower:
+            refused.slower.append(f"{name} ({slower})")
+            return False
+        reasons = hard_reasons(winner, toolchain, question.arch)
+    if reasons:
+        refused.outdated.append(f"{name} ({'; '.join(reasons)})")
+    return not reasons
+
+
 def _ladder(
-    winners: Iterable[WinnerRecord], question: _Question
+    winners: Iterable[WinnerRecord], question: Question
 ) -> Iterator[tuple[Level, WinnerRecord]]:
     rungs: dict[Level, list[WinnerRecord]] = {
         Level.EXACT: [],
         Level.NEAREST_BUCKET: [],
         Level.SAME_FAMILY: [],
     }
-    ours = device_key(question.device)
     for winner in winners:
-        if device_key(winner.device) != ours:
-            level = Level.SAME_FAMILY
+        if not question.is_here(winner):
+            rung = Level.SAME_FAMILY
         elif winner.m in (question.m, question.bucket):
-            level = Level.EXACT
+            rung = Level.EXACT
         else:
-            level = Level.NEAREST_BUCKET
-        rungs[level].append(winner)
-    for level, found in rungs.items():
-        for winner in sorted(found, key=question.distance):
-            yield level, winner
+            rung = Level.NEAREST_BUCKET
+        rungs[rung].append(winner)
+    for rung, found in rungs.items():
+        for winner in sorted(found, key=lambda item: _distance(item, question)):
+            other = rung is Level.EXACT and winner.protocol is not question.protocol
+            yield (Level.OTHER_PROTOCOL if other else rung), winner
 
 
-def _message(level: Level, winner: WinnerRecord, question: _Question, refused: list[str]) -> str:
+def _distance(winner: WinnerRecord, question: Question) -> tuple[int, int, int, int, int]:
+    """Sorts a rung's winners: measured, then M, then protocol, then the device's size.
+
+    Of Ms the nearest first: this one, the next one up, ..., and only then the next one down, ...
+    """
+    away = winner.m - question.m
+    other_protocol = winner.protocol is not question.protocol
+    sms = abs(winner.device.num_sms - question.device.num_sms)
+    return (winner.predicted, away < 0, abs(away), other_protocol, sms)
+
+
+def _message(winner: WinnerRecord, differs: tuple[str, ...], refused: _Refused) -> str:
     how = "predicted by the model, never run" if winner.predicted else "measured"
-    where = f"for M = {winner.m} on {winner.device.name}"
-    if level is Level.EXACT:
-        text = f"{how} {where}"
-    elif level is Level.NEAREST_BUCKET:
-        direction = "up" if winner.m > question.m else "down"
-        text = f"{how} {where}: the nearest stored bucket, M = {question.m} rounded {direction}"
-    else:
-        text = (
-            f"{how} {where}: another device of compute capability {winner.device.capability}, "
-            f"not {question.device.name}"
+    text = f"{how} for M = {winner.m} on {winner.device.name}"
+    if differs:
+        text += (
+            f", {winner.time_us:.4g} us in {winner.protocol.value} launches, which is not what was "
+            f"asked ({'; '.join(differs)}); served because it beats the default here"
         )
     return _with_refused(text, refused)
 
 
-def _with_refused(text: str, refused: list[str]) -> str:
-    if not refused:
-        return f"{text}."
-    rest = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
-    return f"{text}. Not served, because out of date: {', '.join(refused[:3])}{rest}."
+def _with_refused(text: str, refused: _Refused) -> str:
+    for why, names in (
+        ("out of date", refused.outdated),
+        ("it may not beat the default here", refused.slower),
+    ):
+        if names:
+            rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            text += f". Not served, because {why}: {', '.join(names[:NAMED])}{rest}"
+    return f"{text}."

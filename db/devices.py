@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from db.records import DeviceRecord
 from ptxgen.arch import GPUS
@@ -32,6 +33,7 @@ _ALIASES = {
 }
 
 
+@lru_cache(maxsize=1024)
 def canonical_name(name: str) -> str:
     """The model's name without vendor words: "NVIDIA H200" and "NVIDIA_H200" are both "h200".
 

@@ -24,6 +24,7 @@ from db.records import (
     WinnerRecord,
 )
 from db.rows import device_record, run_record, trial_record, winner_record
+from db.serving import Model
 from db.session import Database
 from db.staleness import capability_text
 from ptxgen.arch import ArchSpec
@@ -255,6 +256,7 @@ def best(
     allow_predicted: bool = True,
     batch_invariant: bool = False,
     buckets: tuple[int, ...] = M_BUCKETS,
+    model: Model | None = None,
 ) -> Answer:
     """The best config for a batch of m, and how good that answer is.
 
@@ -263,8 +265,8 @@ def best(
         problem: the problem.
         m: tokens, >= 0.
         device: the device the kernel is for.
-        protocol: the protocol the answer is wanted for; where only the other one was measured, that
-            winner is served and stale says so.
+        protocol: the protocol the answer is wanted for; a winner of the other one serves where it
+            beats this one's default, and differs says so.
         toolchain: what would compile and run the kernel now; empty fields are not compared.
         arch: the target.
         num_sms: for the built-in default; device.num_sms where None.
@@ -272,6 +274,8 @@ def best(
         batch_invariant: serve only kernels of the problem's one order of sums, so that a row's
             result is the same bits for every m.
         buckets: the M buckets.
+        model: predicts times on the device; see db.serving. Without one a winner of another M,
+            launch or device serves only where it was measured at the same work.
 
     Raises:
         ProblemError: m is not a batch size.
@@ -296,6 +300,7 @@ def best(
         num_sms=device.num_sms if num_sms is None else num_sms,
         batch_invariant=batch_invariant,
         buckets=buckets,
+        model=model,
     )
     if not database.missing:
         return answer

@@ -163,7 +163,8 @@ class Level(StrEnum):
     """How an answer relates to the question, best first."""
 
     PINNED = "pinned"  # forced by the user; the database was not asked
-    EXACT = "exact"  # this device, problem and bucket
+    EXACT = "exact"  # this device, problem, bucket and protocol
+    OTHER_PROTOCOL = "other_protocol"  # this device, problem and bucket, in other launches
     NEAREST_BUCKET = "nearest_bucket"  # this device and problem, another M
     SAME_FAMILY = "same_family"  # another device of the same compute capability
     DEFAULT = "default"  # nothing stored: the built-in default
@@ -173,8 +174,10 @@ class Level(StrEnum):
 class Answer:
     """What a query returns; always says how good it is.
 
-    stale lists why the measurement may no longer hold (driver, NVRTC minor, protocol version, ...);
-    a hard mismatch (source, compute capability, NVRTC major, layout) is never served.
+    stale lists why the measurement may no longer hold (driver, NVRTC minor, version of the
+    measuring protocol); a hard mismatch (source, compute capability, NVRTC major, layout) is never
+    served. differs lists in what the winner was measured for another question (M, plain or chained
+    launches, device); it is served all the same because it beats the default here.
     """
 
     level: Level
@@ -185,10 +188,16 @@ class Answer:
     predicted: bool
     stale: tuple[str, ...] = field(default=())
     message: str = ""
+    differs: tuple[str, ...] = field(default=())
+
+    @property
+    def time_us(self) -> float | None:
+        """Of the very M, launches and device asked for, measured or predicted; None elsewhere."""
+        return None if self.winner is None or self.differs else self.winner.time_us
 
     @property
     def dequantize_first(self) -> bool:
         """Whether dequantize + matmul is the faster way at this M: measured here, near this M."""
-        here = self.level in (Level.EXACT, Level.NEAREST_BUCKET)
+        here = self.level in (Level.EXACT, Level.OTHER_PROTOCOL, Level.NEAREST_BUCKET)
         winner = self.winner
         return here and winner is not None and winner.dequantize_first and serves(self.m, winner.m)

@@ -16,16 +16,33 @@ GOOD = frozenset({Status.OK, Status.PREDICTED, Status.STARTED})
 
 
 def reproduce_command(
-    problem: Problem, m: int, protocol: Protocol, config: KernelConfig | None
+    problem: Problem,
+    m: int,
+    protocol: Protocol,
+    config: KernelConfig | None,
+    *,
+    predicted_for: str = "",
 ) -> str:
-    """The command line that runs one candidate alone, quoted for a POSIX shell."""
-    words = ["ptxtune", "one", "--n", str(problem.n), "--k", str(problem.k)]
+    """The command line that runs one candidate alone, quoted for a POSIX shell.
+
+    Where a run predicted for a GPU that is not here, predicted_for names the GPU, and the command
+    compiles the candidate for it, which is all that such a run does.
+    """
+    words = [
+        "ptxtune",
+        "emit" if predicted_for else "one",
+        "--n",
+        str(problem.n),
+        "--k",
+        str(problem.k),
+    ]
     words += ["--group", str(-1 if problem.whole_k else problem.group_size)]
     words += ["--dtype", problem.dtype, "--zero", problem.zero]
     words += ["--bias"] if problem.bias else []
     words += ["--m", str(m), "--protocol", protocol.value]
     if config is not None:
         words += ["--config", json.dumps(config.to_dict())]
+    words += ["--gpu", predicted_for, "--compile"] if predicted_for else []
     return shlex.join(words)
 
 

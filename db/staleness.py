@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from db.records import PROTOCOL_VERSION, Protocol, ToolchainRecord, WinnerRecord
+from db.records import PROTOCOL_VERSION, ToolchainRecord, WinnerRecord
 from ptxgen.arch import ArchSpec
 from ptxgen.config import KernelConfig
 from ptxgen.families import emit, violations
@@ -27,6 +27,16 @@ def capability_text(arch: ArchSpec) -> str:
 
 def hard_reasons(winner: WinnerRecord, toolchain: ToolchainRecord, arch: ArchSpec) -> list[str]:
     """Why a winner must not be served: its kernel would not be the one that was measured."""
+    reasons = quick_reasons(winner, toolchain, arch)
+    if violations(winner.problem, winner.config, arch):
+        return reasons
+    if emitted_digest(winner.problem, winner.config, arch) != winner.source_digest:
+        reasons.append("the emitter writes another source for this config now")
+    return reasons
+
+
+def quick_reasons(winner: WinnerRecord, toolchain: ToolchainRecord, arch: ArchSpec) -> list[str]:
+    """Those of hard_reasons that are known without writing the kernel, in microseconds."""
     reasons = []
     wanted = capability_text(arch)
     if winner.device.capability != wanted:
@@ -38,16 +48,12 @@ def hard_reasons(winner: WinnerRecord, toolchain: ToolchainRecord, arch: ArchSpe
     illegal = violations(winner.problem, winner.config, arch)
     if illegal:
         reasons.append(f"config is illegal here: {'; '.join(illegal)}")
-    elif emitted_digest(winner.problem, winner.config, arch) != winner.source_digest:
-        reasons.append("the emitter writes another source for this config now")
-    if winner.batch_invariant and not illegal and not is_invariant(winner.problem, winner.config):
+    elif winner.batch_invariant and not is_invariant(winner.problem, winner.config):
         reasons.append("its sums have another order than batch-invariant kernels have now")
     return reasons
 
 
-def soft_reasons(
-    winner: WinnerRecord, toolchain: ToolchainRecord, protocol: Protocol
-) -> tuple[str, ...]:
+def soft_reasons(winner: WinnerRecord, toolchain: ToolchainRecord) -> tuple[str, ...]:
     """Why a winner's time may no longer hold, although its kernel is the same."""
     reasons = []
     then = winner.toolchain
@@ -57,8 +63,6 @@ def soft_reasons(
         reasons.append(f"compiled by NVRTC {then.nvrtc}, now {toolchain.nvrtc}")
     if winner.protocol_version != PROTOCOL_VERSION:
         reasons.append(f"protocol version {winner.protocol_version}, now {PROTOCOL_VERSION}")
-    if winner.protocol is not protocol:
-        reasons.append(f"protocol {winner.protocol.value}, asked for {protocol.value}")
     return tuple(reasons)
 
 

@@ -132,11 +132,18 @@ class Problem:
         return problem
 
 
-def check_m(m: int) -> int:
-    """m as an int; raises ProblemError where it is no batch size (0 is one: an empty result)."""
+def check_m(m: int, least: int = 0) -> int:
+    """m as an int; raises ProblemError where it is no batch size (0 is one: an empty result).
+
+    With least = 1 a batch of 0 is refused too, where a kernel is wanted that runs.
+    """
     found = as_int(m)
     if found is None or not 0 <= found <= MAX_M:
-        raise ProblemError(f"M = {shown(m)} is not a batch size; it must be an integer 0..{MAX_M}.")
+        raise ProblemError(
+            f"M = {shown(m)} is not a batch size; it must be an integer {least}..{MAX_M}."
+        )
+    if found < least:
+        raise ProblemError(f"M = {found} has nothing to run; the least is {least}.")
     return found
 
 

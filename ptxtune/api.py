@@ -65,7 +65,7 @@ def best(
     Args:
         n: output features.
         k: input features.
-        m: tokens, >= 0.
+        m: tokens, >= 1.
         group: inputs that share a scale; -1 for the whole of K.
         dtype: fp16 or bf16.
         zero: sym or int.
@@ -73,7 +73,8 @@ def best(
         protocol: plain or chained launches.
         gpu: a GPU by name; None for the one that is here, else h200.
         db: database; None for PTXTUNE_DB, else the user's.
-        allow_predicted: whether a prediction may answer where nothing was measured.
+        allow_predicted: whether a prediction may answer where nothing was measured; without one the
+            answer is then the untimed default, which its level says.
         batch_invariant: only kernels whose result for a row is the same bits for every m.
 
     Returns:

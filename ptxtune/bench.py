@@ -29,7 +29,11 @@ from search.finals import ratio_of
 from search.gpu_lock import GpuLock
 from search.model import floor_us, least_us
 
-SOURCES = {Level.EXACT: "measured", Level.DEFAULT: "default"}
+SOURCES = {
+    Level.EXACT: "measured",
+    Level.OTHER_PROTOCOL: "measured",
+    Level.DEFAULT: "default",
+}
 """Where our config comes from; other levels of an answer are named as they are."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 
+from db.devices import device_key
 from db.records import Answer, Protocol, WinnerRecord
 from ptxgen import env
 from ptxgen.arguments import path
@@ -20,7 +21,7 @@ from ptxgen.errors import BundleError, ProblemError
 from ptxgen.families import emit
 from ptxgen.lenient_cache import LenientCache
 from ptxgen.problem import Problem
-from ptxtune.answers import best_answers
+from ptxtune.answers import best_answers, check_measured
 from ptxtune.target import Target
 from ptxtune.toolchain import current_toolchain
 
@@ -49,7 +50,7 @@ def export_bundle(
         protocol: which winners to export.
         db: database; the user's where None.
         cache_dir: compile cache; the user's where None.
-        allow_predicted: whether a predicted winner may be exported.
+        allow_predicted: whether a predicted winner may be exported, or the untimed default.
         batch_invariant: only kernels of one order of sums, so that a row's result is the same
             bits in every bucket.
         force: replace an older bundle.
@@ -60,6 +61,7 @@ def export_bundle(
         The bundle's folder, and the answers it was made from, in the order of the buckets.
 
     Raises:
+        NotMeasuredError: only measured winners are allowed, and a bucket has none.
         PtxtuneError: no batch, an unusable database, a failed compile, or a refused folder, which
             is looked at first.
     """
@@ -79,6 +81,8 @@ def export_bundle(
         allow_predicted=allow_predicted,
         batch_invariant=batch_invariant,
     )
+    if not allow_predicted:
+        check_measured(answers)
     cache = LenientCache(CompileCache(root), tell)
     toolchain = current_toolchain(target.driver)
     spec = BundleSpec(
@@ -103,7 +107,7 @@ def _bucket(answer: Answer, target: Target, cache: LenientCache) -> BucketSpec:
         ptx=compiled.ptx,
         cubin=compiled.cubin,
         resources=compiled.resources,
-        measurement=None if answer.winner is None else _measurement(answer.winner),
+        measurement=None if answer.winner is None else _measurement(answer.winner, target),
         dequantize_first=answer.dequantize_first,
     )
 
@@ -119,8 +123,11 @@ def _unpacking(
     return UnpackingSpec(source, compiled.ptx, compiled.cubin)
 
 
-def _measurement(winner: WinnerRecord) -> Measurement:
+def _measurement(winner: WinnerRecord, target: Target) -> Measurement:
+    """What is known of the winner at the M, in the launches and on the device where it won."""
+    here = device_key(winner.device) == device_key(target.device)
     return Measurement(
+        device="" if here else winner.device.name,
         m=winner.m,
         time_us=winner.time_us,
         predicted=winner.predicted,

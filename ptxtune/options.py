@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeVar, get_args
 
 import click
+from click.core import ParameterSource
 
 from ptxgen.arguments import shown
 from ptxgen.errors import ProblemError
@@ -132,6 +133,30 @@ force_option = click.option("--force", is_flag=True, help="Replace files that ar
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document; progress goes to stderr."
 )
+
+
+def refuse_beside(context: click.Context, option: str, kept: Container[str]) -> None:
+    """Refuses options given beside one that would leave them without effect.
+
+    Args:
+        context: of the command.
+        option: which makes the others void, as it is written.
+        kept: names of the parameters that still count.
+
+    Raises:
+        click.UsageError: names the options.
+    """
+    given = [
+        item.opts[0]
+        for item in context.command.params
+        if item.name not in kept
+        and context.get_parameter_source(item.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(
+            f"{', '.join(given)} would have no effect beside {option}; leave out one or the other.",
+            context,
+        )
 
 
 def protocols_of(word: str) -> tuple[str, ...]:

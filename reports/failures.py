@@ -37,7 +37,12 @@ def failures(data: ReportData) -> list[dict[str, Any]]:
             key = (devices.get(trial.run_id, ""), *slot)
             group = groups[trial.outcome.status]
             group[key] = max(group.get(key, trial), trial, key=lambda item: badness(item.outcome))
-    return [_entry(status, [*groups[status].values()]) for status in Status if status in groups]
+    predicted = {run.id: run.device.name for run in data.runs if run.settings.get("predicted")}
+    return [
+        _entry(status, [*groups[status].values()], predicted)
+        for status in Status
+        if status in groups
+    ]
 
 
 def failure_table(data: ReportData) -> Table:
@@ -55,7 +60,8 @@ def failure_table(data: ReportData) -> Table:
     return Table(COLUMNS, rows)
 
 
-def _entry(status: Status, trials: list[TrialRecord]) -> dict[str, Any]:
+def _entry(status: Status, trials: list[TrialRecord], predicted: dict[int, str]) -> dict[str, Any]:
+    """One class; predicted maps a run that predicted to its GPU."""
     worst = max(trials, key=lambda trial: badness(trial.outcome))
     name = config_text(worst.config) if worst.config else worst.contender
     return {
@@ -64,7 +70,13 @@ def _entry(status: Status, trials: list[TrialRecord]) -> dict[str, Any]:
         "trial_id": worst.id,
         "worst": f"{name}, {_slot_text(worst)}",
         "message": worst.outcome.message,
-        "reproduce": reproduce_command(worst.problem, worst.m, worst.protocol, worst.config),
+        "reproduce": reproduce_command(
+            worst.problem,
+            worst.m,
+            worst.protocol,
+            worst.config,
+            predicted_for=predicted.get(worst.run_id, ""),
+        ),
     }
 
 

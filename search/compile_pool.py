@@ -145,6 +145,17 @@ class CompilePool:
                 self._children.discard(child)
 
 
+def compile_outcome(source: KernelSource, cache_root: Path) -> Outcome:
+    """What a run makes of one kernel before any launch: OK with its resources, or the failure.
+
+    Raises:
+        CompileError: NVRTC is missing.
+    """
+    with CompilePool(cache_root, 1) as pool:
+        found = pool.submit(source).result()
+    return found.failure or Outcome(Status.OK, resources=found.resources)
+
+
 def _accepted(reply: dict[str, object]) -> Compiled:
     """A reply of the compile process; a kernel that spills is rejected before any launch."""
     if "compile_error" in reply:

@@ -32,9 +32,13 @@ class LedgerEntry:
 
 
 class Ledger:
-    """Collects failures; entries() gives them in the order of the classes."""
+    """Collects failures; entries() gives them in the order of the classes.
 
-    def __init__(self) -> None:
+    predicted_for names the GPU of a run that predicts: there its failures cannot be run.
+    """
+
+    def __init__(self, predicted_for: str = "") -> None:
+        self._predicted_for = predicted_for
         self._entries: dict[Status, LedgerEntry] = {}
         self._badness: dict[Status, float] = {}
 
@@ -49,8 +53,9 @@ class Ledger:
             return
         count = 1 if found is None else found.count + 1
         self._badness[outcome.status] = worst
+        command = reproducer(task, config, self._predicted_for)
         self._entries[outcome.status] = LedgerEntry(
-            outcome.status, count, task, config, outcome.message, reproducer(task, config)
+            outcome.status, count, task, config, outcome.message, command
         )
 
     def entries(self) -> tuple[LedgerEntry, ...]:
@@ -58,6 +63,8 @@ class Ledger:
         return tuple(self._entries[status] for status in Status if status in self._entries)
 
 
-def reproducer(task: Task, config: KernelConfig | None) -> str:
+def reproducer(task: Task, config: KernelConfig | None, predicted_for: str = "") -> str:
     """The command line that runs one candidate alone, quoted for a POSIX shell."""
-    return reproduce_command(task.problem, task.m, task.protocol, config)
+    return reproduce_command(
+        task.problem, task.m, task.protocol, config, predicted_for=predicted_for
+    )

@@ -22,7 +22,7 @@ from search.main_loop import SM_LOAD_GBPS, Tile, Work, in_flight_bytes, wave_lim
 from search.model_tma import estimate_registers, take_apart_tma
 from search.prediction import Prediction
 
-MODEL_VERSION = 6
+MODEL_VERSION = 7
 """Raised whenever predictions change; stored with predicted runs."""
 
 # Where a constant below says "fitted", it was fitted to two thirds of 11,016 trials recorded on an
@@ -122,7 +122,11 @@ def predict_us(
     gpu: GpuSpec,
     protocol: Protocol,
 ) -> float:
-    """Predicted microseconds of one launch for a batch of m > 0; infinite where no CTA fits."""
+    """Predicted microseconds of one launch for a batch of m > 0; infinite where no CTA fits.
+
+    For ranking: of large batches it may lie below floor_us; what is shown does not, see
+    search.above_floor.
+    """
     found = take_apart(problem, config, plan, resources, m, gpu=gpu, protocol=protocol)
     return float("inf") if found is None else found.total_us
 

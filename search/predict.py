@@ -15,6 +15,7 @@ from ptxgen.errors import ConfigError
 from ptxgen.families import default_config
 from ptxgen.outcome import Outcome, Resources, Status
 from ptxgen.source import KernelSource
+from search.above_floor import above_floor
 from search.budget import Meter
 from search.compile_pool import Compiled, CompilePool
 from search.context import emit_source
@@ -29,7 +30,7 @@ from search.events import (
 )
 from search.job import NothingMeasuredError, TuneJob, TuneSummary
 from search.ledger import Ledger
-from search.model import MODEL_VERSION, floor_us, predict_us
+from search.model import MODEL_VERSION, floor_us, take_apart
 from search.ranking import Ranker
 from search.space import Space
 from search.stop import StopRequest
@@ -110,7 +111,7 @@ def predict(
     """
     stop = stop or StopRequest()
     device, toolchain = device_of(gpu), replace(job.toolchain, driver="")
-    ledger, ended = Ledger(), list[TaskEnded]()
+    ledger, ended = Ledger(predicted_for=gpu.name), list[TaskEnded]()
     settings = {**job.settings(), "predicted": True, "model_version": MODEL_VERSION}
     with (
         stop.on_interrupt(lambda: on_event(Note(STOPPING))),
@@ -303,7 +304,7 @@ def _judged(
     resources: Resources,
 ) -> Outcome:
     """What the model says of a compiled kernel."""
-    time_us = predict_us(
+    found = take_apart(
         task.problem,
         config,
         source.plan,
@@ -312,7 +313,8 @@ def _judged(
         gpu=shared.gpu,
         protocol=task.protocol,
     )
-    if time_us == float("inf"):
+    if found is None:
         reason = f"not one CTA fits an SM of {shared.gpu.device_name}"
         return Outcome(Status.INVALID, reason, resources=resources)
+    time_us = above_floor(found, task.problem, task.m, shared.gpu).total_us
     return Outcome(Status.PREDICTED, time_us=time_us, resources=resources)

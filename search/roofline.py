@@ -9,6 +9,7 @@ from ptxgen.outcome import Resources
 from ptxgen.problem import Problem
 from ptxgen.roofline import Bound, Roofline
 from ptxgen.source import LaunchPlan
+from search.above_floor import above_floor
 from search.model import floor_us, take_apart
 from search.prediction import Prediction
 
@@ -42,6 +43,7 @@ def roofline(
     found = take_apart(problem, config, plan, resources, m, gpu=gpu, protocol=protocol)
     if found is None:
         return None
+    found = above_floor(found, problem, m, gpu)
     memory_us = problem.bytes_moved(m) / (gpu.read_gbps * 1e3)
     tensor_us = problem.flops(m) / (gpu.tensor_tflops * 1e6)
     floor_bound = Bound.MEMORY if memory_us >= tensor_us else Bound.TENSOR

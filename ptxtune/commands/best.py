@@ -12,6 +12,7 @@ from ptxtune.answers import (
     answer_document,
     answer_table,
     best_answers,
+    check_measured,
     dequantized_note,
 )
 from ptxtune.options import (
@@ -32,9 +33,9 @@ from reports.roofline import explanation
 
 @click.command("best")
 @problem_options(several=True)
-@m_option()
+@m_option(least=1)
 @protocol_option(several=False, default="plain")
-@click.option("--measured", is_flag=True, help="Leave predicted winners out.")
+@click.option("--measured", is_flag=True, help="Only measured winners; fail where there is none.")
 @click.option(
     "--explain",
     is_flag=True,
@@ -58,8 +59,10 @@ def command(
 ) -> None:
     """Show the best stored config of a layer, and how good it is.
 
-    The level says how the answer relates to the question: exact, nearest bucket (another M), same
-    family (another GPU of this compute capability), default (nothing stored), or pinned.
+    The level says how the answer relates to the question: exact, other protocol (plain or chained),
+    nearest bucket (another M), same family (another GPU of this compute capability), default (no
+    stored one may serve), or pinned. A winner of another M, protocol or GPU serves only where it
+    beats the default by the model or by measurement, and no time is shown for it.
 
     \b
     Example:
@@ -77,6 +80,8 @@ def command(
         allow_predicted=not measured,
         batch_invariant=batch_invariant,
     )
+    if measured:
+        check_measured(answers)
     note(selection.note)
     if as_json:
         documents = [_document(answer, explain) for answer in answers]

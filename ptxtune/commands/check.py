@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
 
-from ptxgen.arch import ARCHS, ArchSpec, arch_named
+from db.records import Protocol
+from ptxgen.arch import ARCHS, ArchSpec
+from ptxgen.config import KernelConfig
 from ptxgen.cpucheck.covering import covering_set
 from ptxgen.cpucheck.inspect import Inspection, inspect
 from ptxgen.cpucheck.reduced import Case
@@ -16,19 +18,32 @@ from ptxgen.cpucheck.shrink import shrink
 from ptxgen.errors import ConfigError, SerializedError
 from ptxgen.families import FAMILIES, default_config, violations
 from ptxgen.interp import Schedule
+from ptxgen.problem import Problem
 from ptxtune.checks import check_document, check_table, failure_text
-from ptxtune.options import json_option, m_option, problem_options
+from ptxtune.config_choice import arch_of, chosen_config, config_options
+from ptxtune.options import (
+    db_option,
+    gpu_option,
+    json_option,
+    m_option,
+    problem_options,
+    protocol_option,
+    refuse_beside,
+)
 from ptxtune.output import note, say, say_json
-from ptxtune.pin import parse_config
 from ptxtune.selection import select_problems
 from ptxtune.target import resolve_target
+
+COVERING_OPTIONS = frozenset({"cpu", "covering", "schedules", "prove", "arch", "as_json"})
+"""What counts beside --covering, whose cases bring their own layers, batches and configs."""
 
 
 @click.command("check")
 @click.option("--cpu", is_flag=True, help="In the PTX interpreter; the default, and the only way.")
 @problem_options(several=False)
 @m_option(default="1", least=1)
-@click.option("--config", help="Config as JSON (default: the built-in one for each M).")
+@protocol_option(several=False, default="plain")
+@config_options
 @click.option(
     "--covering", type=click.Choice(tuple(FAMILIES)), help="Check a family's covering set."
 )
@@ -42,6 +57,8 @@ from ptxtune.target import resolve_target
 @click.option(
     "--arch", type=click.Choice(tuple(ARCHS)), help="NVRTC target (default: that of the GPU's)."
 )
+@gpu_option
+@db_option
 @json_option
 @click.pass_context
 def command(
@@ -50,12 +67,16 @@ def command(
     *,
     cpu: bool,
     m: tuple[int, ...],
+    protocol: str,
     config: str | None,
+    best: bool,
     covering: str | None,
     schedules: int | None,
     prove: bool,
     full: bool,
     arch: str | None,
+    gpu: str | None,
+    db: str | None,
     as_json: bool,
     **layer: Any,
 ) -> None:
@@ -69,14 +90,25 @@ def command(
     Example:
       ptxtune check --cpu --n 4096 --k 4096 --m 1,8
       ptxtune check --cpu --n 232 --k 2752 --group 64 --dtype bf16 --zero int --m 17 --arch sm_80
-      ptxtune check --cpu --n 4096 --k 4096 --m 8 --prove
+      ptxtune check --cpu --n 4096 --k 4096 --m 8 --best --prove
       ptxtune check --cpu --covering mma
     """
-    spec = arch_named(arch) if arch else resolve_target(None).arch
     if covering:
+        refuse_beside(context, f"--covering {covering}", COVERING_OPTIONS)
         found = _run(_covering(covering, arch), schedules or 1, covering=True, prove=prove)
     else:
-        cases = _cases(layer, m, config, spec, full)
+        target = resolve_target(gpu)
+        spec = arch_of(arch, target, best=best)
+
+        def config_for(problem: Problem, size: int) -> KernelConfig:
+            launches = Protocol(protocol)
+            return chosen_config(
+                problem, size, config=config, best=best, target=target, protocol=launches, db=db
+            ) or default_config(
+                problem, spec, size, target.device.num_sms, chained=launches is Protocol.CHAINED
+            )
+
+        cases = _cases(layer, m, config_for, spec, full)
         found = _run(cases, schedules or len(SCHEDULES), covering=False, prove=prove)
     if as_json:
         say_json(check_document(found))
@@ -90,16 +122,17 @@ def _covering(family: str, arch: str | None) -> list[Case]:
 
 
 def _cases(
-    layer: dict[str, Any], batches: Iterable[int], config: str | None, arch: ArchSpec, full: bool
+    layer: dict[str, Any],
+    batches: Iterable[int],
+    config_for: Callable[[Problem, int], KernelConfig],
+    arch: ArchSpec,
+    full: bool,
 ) -> list[Case]:
     """One case a batch size. Raises ConfigError where the config is illegal for the layer."""
     (problem,) = select_problems(**layer).problems
-    sms = resolve_target(None).device.num_sms
     cases = []
     for m in batches:
-        chosen = (
-            parse_config(config, "--config") if config else default_config(problem, arch, m, sms)
-        )
+        chosen = config_for(problem, m)
         if reasons := violations(problem, chosen, arch):
             raise ConfigError(
                 f"{chosen.key()} is illegal for {problem.key()} on {arch.name}: "

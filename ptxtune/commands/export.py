@@ -29,7 +29,7 @@ from ptxtune.target import resolve_target
 @m_option(least=1)
 @protocol_option(several=False, default="plain")
 @click.option("--out", type=click.Path(), required=True, help="Folder of the bundle, new.")
-@click.option("--measured", is_flag=True, help="Leave predicted winners out.")
+@click.option("--measured", is_flag=True, help="Only measured winners; fail where there is none.")
 @click.option("--force", is_flag=True, help="Replace an older bundle that holds nothing else.")
 @batch_invariant_option
 @gpu_option
@@ -84,6 +84,8 @@ def command(
     for answer in answers:
         if answer.winner is None:
             note(f"M = {answer.m}: exported without a measurement; {answer.message}")
+        elif answer.differs:
+            note(f"M = {answer.m}: {answer.message}")
         elif answer.predicted:
             note(f"M = {answer.m}: predicted for {target.device.name}, never run there.")
     say(f"{folder}\n  " + "\n  ".join(files))

@@ -13,6 +13,7 @@ from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
 from ptxgen.outcome import Status
 from ptxgen.problem import Problem
+from ptxtune.config_choice import chosen_config, config_options
 from ptxtune.neighbours import check_neighbours
 from ptxtune.options import (
     cache_option,
@@ -22,21 +23,24 @@ from ptxtune.options import (
     json_option,
     problem_options,
     protocol_option,
+    refuse_beside,
 )
 from ptxtune.outcomes import outcome_document, outcome_text
 from ptxtune.output import note, say, say_json
-from ptxtune.pin import parse_config
 from ptxtune.selection import select_problems
 from ptxtune.target import resolve_target
 from ptxtune.tuning import make_job, run_config
 from search.progress import ProgressView
+
+TRIAL_OPTIONS = frozenset({"trial", "strict", "gpu", "device", "db", "cache_dir", "as_json"})
+"""What counts beside --trial, which brings its own layer, M, protocol and config."""
 
 
 @click.command("one")
 @problem_options(several=False)
 @click.option("--m", type=click.IntRange(min=1), default=1, show_default=True, help="Batch size.")
 @protocol_option(several=False, default="plain")
-@click.option("--config", help="Config as JSON (default: the built-in one for this M).")
+@config_options
 @click.option("--trial", type=int, help="Repeat this stored trial; ptxtune list trials shows them.")
 @click.option("--strict", is_flag=True, help="Refuse to measure beside other processes on the GPU.")
 @gpu_option
@@ -52,6 +56,7 @@ def command(
     m: int,
     protocol: str,
     config: str | None,
+    best: bool,
     trial: int | None,
     strict: bool,
     gpu: str | None,
@@ -68,15 +73,25 @@ def command(
     \b
     Example:
       ptxtune one --n 4096 --k 4096 --m 8
+      ptxtune one --n 4096 --k 4096 --m 8 --best
       ptxtune one --trial 17
     """
     chosen: KernelConfig | None
+    target = resolve_target(gpu, device=device)
     if trial is not None:
+        refuse_beside(context, f"--trial {trial}", TRIAL_OPTIONS)
         problem, m, protocol, chosen = _stored(trial, db)
     else:
         (problem,) = select_problems(**layer).problems
-        chosen = parse_config(config, "--config") if config else None
-    target = resolve_target(gpu, device=device)
+        chosen = chosen_config(
+            problem,
+            m,
+            config=config,
+            best=best,
+            target=target,
+            protocol=Protocol(protocol),
+            db=db,
+        )
     warning = check_neighbours(target, strict)
     job = make_job(
         [problem],

@@ -6,8 +6,17 @@ from typing import Any
 
 import click
 
-from ptxgen.families import FAMILIES
-from ptxtune.options import gpu_option, json_option, m_option, problem_options
+from db.records import Protocol
+from ptxgen.families import FAMILIES, default_config
+from ptxgen.families.invariant import invariant_families
+from ptxtune.options import (
+    batch_invariant_option,
+    gpu_option,
+    json_option,
+    m_option,
+    problem_options,
+    protocol_option,
+)
 from ptxtune.output import say, say_json
 from ptxtune.selection import select_problems
 from ptxtune.target import resolve_target
@@ -20,21 +29,40 @@ COLUMNS = (Column("points"), Column("share"), Column("rule that rejects them", n
 @click.command("space")
 @problem_options(several=False)
 @m_option(least=1)
+@protocol_option(several=False, default="plain")
+@batch_invariant_option
 @gpu_option
 @json_option
-def command(*, m: tuple[int, ...], gpu: str | None, as_json: bool, **layer: Any) -> None:
+def command(
+    *,
+    m: tuple[int, ...],
+    protocol: str,
+    batch_invariant: bool,
+    gpu: str | None,
+    as_json: bool,
+    **layer: Any,
+) -> None:
     """Count the legal configs of a problem, and what each rule rejects.
 
-    The product is every combination of all knobs; where it is large, rules are counted on a
-    random sample of it. A config may break several rules.
+    Legal configs are those that ptxtune tune searches: for plain launches without what only differs
+    in chained ones. The product is every combination of all knobs; where it is large, rules are
+    counted on a random sample of it. A config may break several rules.
 
     \b
     Example:
       ptxtune space --n 4096 --k 4096 --m 1
     """
     (problem,) = select_problems(**layer).problems
-    arch = resolve_target(gpu).arch
-    sizes = {batch: len(Space(problem, arch, batch)) for batch in m}
+    target = resolve_target(gpu)
+    arch, chained = target.arch, protocol == Protocol.CHAINED
+    families = invariant_families() if batch_invariant else FAMILIES
+    sizes = {}
+    for batch in m:
+        space = Space(problem, arch, batch, families, chained=chained)
+        space.add(
+            default_config(problem, arch, batch, target.device.num_sms, families, chained=chained)
+        )
+        sizes[batch] = len(space)
     rejections = Space(problem, arch, m[0]).rejections()
     knobs = {name: dict(family.knobs()) for name, family in FAMILIES.items()}
     if as_json:
@@ -42,6 +70,8 @@ def command(*, m: tuple[int, ...], gpu: str | None, as_json: bool, **layer: Any)
             {
                 "problem": problem.to_dict(),
                 "arch": arch.name,
+                "protocol": protocol,
+                "batch_invariant": batch_invariant,
                 "candidates": {str(batch): size for batch, size in sizes.items()},
                 "product": rejections.product,
                 "examined": rejections.examined,
@@ -51,7 +81,8 @@ def command(*, m: tuple[int, ...], gpu: str | None, as_json: bool, **layer: Any)
             }
         )
         return
-    say(f"{problem.key()} on {arch.name}")
+    kind = ", batch-invariant" if batch_invariant else ""
+    say(f"{problem.key()} on {arch.name}, {protocol} launches{kind}")
     for batch, size in sizes.items():
         say(f"M = {batch}: {size} legal configs worth trying")
     say(

@@ -9,6 +9,7 @@ import click
 from db.records import Protocol
 from ptxtune.interrupts import INTERRUPTED
 from ptxtune.neighbours import check_neighbours
+from ptxtune.next_steps import next_steps
 from ptxtune.options import (
     batch_invariant_option,
     cache_option,
@@ -22,7 +23,7 @@ from ptxtune.options import (
     protocols_of,
 )
 from ptxtune.output import note, say, say_json
-from ptxtune.selection import Selection, select_problems
+from ptxtune.selection import select_problems
 from ptxtune.summary import summary_document, summary_text
 from ptxtune.target import resolve_target
 from ptxtune.tuning import make_job, run_job
@@ -119,15 +120,15 @@ def command(
         say_json(summary_document(summary))
     else:
         say(summary_text(summary, selection.layer_names))
-        note(_next_steps(selection, m, " --batch-invariant" if batch_invariant else ""))
+        note(
+            next_steps(
+                selection,
+                m,
+                layer=layer,
+                protocol=protocol,
+                batch_invariant=batch_invariant,
+                gpu=gpu if device is None else target.device.name,
+                db=db,
+            )
+        )
     context.exit(INTERRUPTED if summary.interrupted else 0)
-
-
-def _next_steps(selection: Selection, m: tuple[int, ...], flag: str) -> str:
-    problem = selection.problems[0]
-    batches = ",".join(map(str, m))
-    return (
-        f"\nNext: ptxtune best --n {problem.n} --k {problem.k} --m {m[0]}{flag}\n"
-        f"      ptxtune export --n {problem.n} --k {problem.k} --m {batches}{flag} --out bundle\n"
-        f"      ptxtune report --html report.html"
-    )

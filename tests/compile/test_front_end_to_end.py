@@ -46,9 +46,9 @@ def test_best_serves_what_was_tuned(home: Path) -> None:
     tuned = json.loads((home / "tune.json").read_text())["results"]
     found = run(home, "best", *LAYER, "--m", "1,16,200", "--gpu", "a100", "--json")
     answers = json.loads(found.stdout)["answers"]
-    assert [answer["level"] for answer in answers] == ["exact", "exact", "nearest_bucket"]
+    assert [answer["level"] for answer in answers] == ["exact", "exact", "default"]
     assert [answer["config"] for answer in answers[:2]] == [row["config"] for row in tuned]
-    assert all(answer["predicted"] for answer in answers)
+    assert [answer["predicted"] for answer in answers] == [True, True, False]
     text = run(home, "best", *LAYER, "--m", "1", "--gpu", "a100").stdout
     assert "predicted" in text
 
@@ -80,9 +80,28 @@ def test_the_report_has_a_roofline_a_winner(home: Path) -> None:
     assert "Roofline" in run(home, "report").stdout
 
 
-def test_measured_only_falls_back_to_the_default(home: Path) -> None:
-    found = run(home, "best", *LAYER, "--m", "1", "--gpu", "a100", "--measured", "--json")
-    assert json.loads(found.stdout)["answers"][0]["level"] == "default"
+def test_measured_only_hands_out_nothing_that_was_not_timed(home: Path) -> None:
+    words = (*LAYER, "--m", "1", "--gpu", "a100", "--measured")
+    for command in (("best", *words), ("export", *words, "--out", str(home / "timed"))):
+        found = run(home, *command)
+        assert (found.exit_code, found.stdout) == (2, "")
+        assert "n256-k512-g128-fp16-sym at M = 1" in found.stderr
+        assert "leave --measured" in found.stderr
+    assert not (home / "timed").exists()
+    with pytest.raises(ptxtune.PtxtuneError, match="only measured winners"):
+        ptxtune.export(
+            home / "timed", n=256, k=512, gpu="a100", db=str(home / "d.db"), allow_predicted=False
+        )
+
+
+def test_an_exported_bundle_holds_what_best_answers(home: Path) -> None:
+    words = (*LAYER, "--m", "1,16,1024", "--gpu", "a100", "--json")
+    answers = json.loads(run(home, "best", *words).stdout)["answers"]
+    assert [answer["level"] for answer in answers] == ["exact", "exact", "default"]
+    assert run(home, "export", *words, "--out", str(home / "wide")).exit_code == 0
+    buckets = json.loads((home / "wide" / "manifest.json").read_text())["buckets"]
+    assert [item["config"] for item in buckets] == [item["config"] for item in answers]
+    assert [item["measurement"] is None for item in buckets] == [False, False, True]
 
 
 def test_lists_show_the_run_and_its_trials(home: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from db_samples import H200, PROBLEM, SM90A, TOOLCHAIN, FakeConfig, FakeFamily
 from sqlalchemy import Connection, Engine, create_engine, make_url, text
 
-from db import answer
+from db import serving
 from db.models import Base, Meta
 from db.records import DeviceRecord, Protocol
 from db.session import Database, open_database
@@ -113,7 +113,7 @@ def family(monkeypatch: pytest.MonkeyPatch) -> FakeFamily:
     """Registers the fake family, and makes it the one that gives the default config."""
     fake = FakeFamily()
     monkeypatch.setitem(families.FAMILIES, fake.name, fake)
-    monkeypatch.setattr(answer, "default_config", fake.default_config)
+    monkeypatch.setattr(serving, "default_config", fake.default_config)
     return fake
 
 

@@ -79,9 +79,12 @@ class FakeFamily:
     def summation_key(self, problem: Problem, config: KernelConfig) -> str:
         return f"split={config.split}"
 
+    def plan(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> LaunchPlan:
+        return LaunchPlan(32, 0, 8, 64, 64, 1, False)
+
     def emit(self, problem: Problem, config: KernelConfig, arch: ArchSpec) -> KernelSource:
         text = f"v{self.emitter_version} {problem.key()} {config.key()}"
-        return KernelSource(text, arch.name, LaunchPlan(32, 0, 8, 64, 64, 1, False))
+        return KernelSource(text, arch.name, self.plan(problem, config, arch))
 
 
 def ok(time_us: float, **rest: object) -> Outcome:

@@ -70,6 +70,11 @@ def winner(
     return WinnerRecord(**(values | rest))
 
 
+def always(config: FakeConfig, _resources: object, _m: int, _protocol: Protocol) -> float:
+    """A model to which every winner here is twice as fast as any default."""
+    return 1.0 if config == CONFIG else 2.0
+
+
 def ask(winners, m: int = 8, **rest: object) -> Answer:
     values = {
         "problem": PROBLEM,
@@ -79,8 +84,14 @@ def ask(winners, m: int = 8, **rest: object) -> Answer:
         "toolchain": TOOLCHAIN,
         "arch": SM90A,
         "num_sms": 132,
+        "model": always,
     }
     return choose(winners, **(values | rest))
+
+
+def tiles(m: int) -> int:
+    """Tiles of tokens of a kernel of the fake family, which takes 8 at a time."""
+    return max(1, (m + 7) // 8)
 
 
 def reference(kinds: dict[int, str], m: int) -> tuple[Level, int | None, bool]:
@@ -91,7 +102,7 @@ def reference(kinds: dict[int, str], m: int) -> tuple[Level, int | None, bool]:
     for kind in "mp":
         found = [stored for stored in STORED if kind in kinds[stored]]
         up = [stored for stored in found if stored >= m]
-        down = [stored for stored in found if stored < m]
+        down = [stored for stored in found if stored < m and tiles(m) <= tiles(stored)]
         if up or down:
             return Level.NEAREST_BUCKET, min(up) if up else max(down), kind == "p"
     return Level.DEFAULT, None, False
@@ -121,28 +132,37 @@ def test_the_default_of_a_chain_is_made_for_it():
 @given(st.sets(st.sampled_from(M_BUCKETS)), st.integers(0, 20000))
 def test_a_bucket_that_is_stored_is_exact_and_any_other_is_not(stored, m):
     answer = ask([winner(bucket) for bucket in sorted(stored)], m)
-    assert (answer.level is Level.EXACT) == (bucket_of(m) in stored)
-    assert (answer.level is Level.DEFAULT) == (not stored)
+    serving = {bucket for bucket in stored if tiles(m) <= tiles(bucket)}
+    assert (answer.level is Level.EXACT) == (bucket_of(m) in serving)
+    assert (answer.level is Level.DEFAULT) == (not serving)
 
 
 def test_an_exact_answer_is_complete():
     stored = winner(8)
-    assert ask([stored], 5) == Answer(
+    answer = ask([stored], 8)
+    assert answer == Answer(
         level=Level.EXACT,
         problem=PROBLEM,
-        m=5,
+        m=8,
         config=CONFIG,
         winner=stored,
         predicted=False,
         message="measured for M = 8 on NVIDIA H200.",
     )
+    assert answer.time_us == stored.time_us
 
 
-@pytest.mark.parametrize(("stored", "direction"), [(64, "up"), (1, "down")])
-def test_a_nearest_bucket_says_the_direction(stored, direction):
-    answer = ask([winner(stored)])
-    assert answer.level is Level.NEAREST_BUCKET
-    assert f"M = 8 rounded {direction}" in answer.message
+@pytest.mark.parametrize(
+    ("stored", "m", "level"),
+    [(64, 8, Level.NEAREST_BUCKET), (1, 8, Level.NEAREST_BUCKET), (8, 5, Level.EXACT)],
+)
+def test_the_time_of_another_batch_is_not_the_answers(stored, m, level):
+    answer = ask([winner(stored)], m)
+    assert answer.level is level
+    assert answer.time_us is None
+    assert answer.differs == (f"M = {stored}, asked for {m}",)
+    assert f"for M = {stored} on NVIDIA H200, 5 us in plain launches" in answer.message
+    assert answer.differs[0] in answer.message
 
 
 def test_a_batch_size_that_was_tuned_itself_goes_before_its_bucket():
@@ -162,7 +182,8 @@ def test_another_device_of_the_capability_is_the_rung_below():
     answer = ask([far, near])
     assert (answer.level, answer.winner) == (Level.SAME_FAMILY, near)
     assert "H100" in answer.message
-    assert "not NVIDIA H200" in answer.message
+    assert answer.differs == ("NVIDIA H100 80GB HBM3, asked for NVIDIA H200",)
+    assert answer.time_us is None
     assert ask([far, near, winner(1)]).level is Level.NEAREST_BUCKET
 
 
@@ -221,7 +242,6 @@ def test_an_emitter_that_changed_makes_its_winners_unserved(family):
         ({"toolchain": replace(TOOLCHAIN, driver="560.0")}, "driver 560.0, now 580.1"),
         ({"toolchain": replace(TOOLCHAIN, nvrtc="13.1.2")}, "NVRTC 13.1.2, now 13.0.88"),
         ({"protocol_version": PROTOCOL_VERSION + 1}, f"version {PROTOCOL_VERSION + 1}, now"),
-        ({"protocol": Protocol.CHAINED}, "protocol chained, asked for plain"),
     ],
 )
 def test_a_soft_mismatch_is_served_with_its_reason(change, reason):
@@ -230,6 +250,19 @@ def test_a_soft_mismatch_is_served_with_its_reason(change, reason):
     assert (answer.level, answer.winner) == (Level.EXACT, stored)
     assert len(answer.stale) == 1
     assert reason in answer.stale[0]
+
+
+@pytest.mark.parametrize(
+    ("won", "asked"), [(Protocol.PLAIN, Protocol.CHAINED), (Protocol.CHAINED, Protocol.PLAIN)]
+)
+def test_other_launches_are_neither_exact_nor_stale(won, asked):
+    answer = ask([winner(8, protocol=won)], protocol=asked)
+    assert (answer.level, answer.stale) == (Level.OTHER_PROTOCOL, ())
+    assert answer.differs == (f"{won.value} launches, asked for {asked.value}",)
+    assert answer.time_us is None
+    both = ask([winner(64, protocol=won)], protocol=asked)
+    assert both.level is Level.NEAREST_BUCKET
+    assert len(both.differs) == 2
 
 
 @pytest.mark.parametrize("field", ["driver", "nvrtc"])

@@ -170,5 +170,6 @@ def test_best_serves_what_the_real_emitter_would_still_write(store, database):
         )
 
     assert (ask(6).level, ask(6).config, ask(6).stale) == (Level.EXACT, config, ())
-    assert (ask(64).level, ask(64).winner.m) == (Level.NEAREST_BUCKET, 8)
+    assert ask(64).level is Level.DEFAULT
     assert "another source" in ask(64).message
+    assert "M = 8 on NVIDIA H200 (takes " in ask(64).message

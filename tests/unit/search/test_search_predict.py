@@ -98,6 +98,9 @@ def test_spills_are_stored_and_do_not_win(store: Store, make_job: MakeJob) -> No
     with pytest.raises(NothingMeasuredError, match="spills 64 bytes") as caught:
         predict(make_job(families=families(LARGE, mark="spills")), H200, store)
     assert caught.value.summary.ledger[0].status is Status.SPILLED
+    reproduce = caught.value.summary.ledger[0].reproduce
+    assert reproduce.startswith("ptxtune emit --n ")
+    assert reproduce.endswith(" --gpu h200 --compile")
     assert query.winners(store.database) == []
     assert {trial.outcome.status for trial in query.trials(store.database)} == {Status.SPILLED}
 
