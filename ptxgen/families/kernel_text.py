@@ -1,50 +1,52 @@
-"""Pieces of text that every emitted kernel starts with: its heading, types and constants."""
+"""A whole kernel from its template: its PTX is put in, constants that nothing uses are left out."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Protocol
 
 from ptxgen.arch import ArchSpec
-from ptxgen.problem import Problem
-from ptxgen.weights.layout import LAYOUT_VERSION
+from ptxgen.families.template import render
+from ptxgen.ptx.instruction import Instruction, render_all
+from ptxgen.source import ENTRY
+from ptxgen.weights.layout import LAYOUT_VERSION, WEIGHT_BYTES
 
-TYPES = """\
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-"""
+PTX_HERE = "//@ PTX\n"
+"""The line of a template in whose place the functions of the PTX instructions come."""
 
-
-class Keyed(Protocol):
-    """A config, as far as a heading names it."""
-
-    def key(self) -> str:
-        """Readable unique key."""
-        ...
+CONSTANT = re.compile(r"enum : int \{ (\w+) = \d+ \};")
+CONSTANT_NAME = re.compile(r"\b[A-Z][A-Z0-9_]*\b")
 
 
-def heading(problem: Problem, config: Keyed, arch: ArchSpec, about: str) -> str:
-    """Comment lines that say what the kernel is and what it was made from; `about` is the last."""
-    return f"""\
-// ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
-// problem: {problem.key()}
-// config:  {config.key()}
-// target:  {arch.name}; packed layout version {LAYOUT_VERSION}
-//
-{about}"""
-
-
-def declared(rows: Iterable[tuple[str, int, str]], code: str) -> list[str]:
-    """Declarations of the constants that the code uses; an enum takes no memory.
+def kernel_text(
+    template: str, arch: ArchSpec, instructions: Iterable[Instruction], **values: object
+) -> str:
+    """The whole translation unit.
 
     Args:
-        rows: name, value and what it means ("" where the name says it).
-        code: the text that may use them.
+        template: see ptxgen.families.template.render; it has the line PTX_HERE once, behind the
+            constants.
+        arch: what it is for.
+        instructions: PTX that it calls.
+        values: what the template calls by name, beside arch, entry, layout_version and
+            weight_bytes.
+
+    Raises:
+        ArchError: an instruction does not exist on the arch.
     """
-    return [
-        f"enum : int {{ {name} = {value} }};{f'  // {what}' if what else ''}"
-        for name, value, what in rows
-        if re.search(rf"\b{name}\b", code)
-    ]
+    constants = {
+        "entry": ENTRY,
+        "layout_version": LAYOUT_VERSION,
+        "weight_bytes": WEIGHT_BYTES,
+    }
+    text = render(template, arch=arch, **{**constants, **values})
+    head, _, code = text.partition(PTX_HERE)
+    code = f"{render_all(instructions, arch)}\n{code}"
+    used = set(CONSTANT_NAME.findall(code))
+    lines = [line for line in head.splitlines(keepends=True) if _is_used(line, used)]
+    return "".join([*lines, code])
+
+
+def _is_used(line: str, used: set[str]) -> bool:
+    constant = CONSTANT.match(line)
+    return constant is None or constant[1] in used

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ptxgen.arch import ArchSpec
 from ptxgen.errors import ConfigError
-from ptxgen.families.kernel_text import TYPES, declared, heading
-from ptxgen.families.wgmma.compute import KEEP_ALIVE
 from ptxgen.families.wgmma_tma import (
     consumer,
     dequant,
@@ -15,6 +13,7 @@ from ptxgen.families.wgmma_tma import (
     shared_tiles,
 )
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
+from ptxgen.families.wgmma_tma.pieces import KEEP_ALIVE, TYPES, declared, heading
 from ptxgen.families.wgmma_tma.rules import violations
 from ptxgen.families.wgmma_tma.shape import (
     BOX_INPUTS,
