@@ -177,7 +177,8 @@ class Work:
         stages = ceil(ceil(problem.k / tile.block_k) / plan.split_k)
         padded_m = -(-plan.block_m // 8) * 8
         layout = packed_layout(problem)
-        read_bytes = layout.total_bytes - layout.factor_bytes  # mma and wgmma do without them
+        # mma and wgmma do without row factors and what follows them.
+        read_bytes = layout.total_bytes - layout.factor_bytes - layout.tag_bytes
         return cls(
             ctas=m_tiles * plan.n_tiles * plan.split_k,
             m_tiles=m_tiles,

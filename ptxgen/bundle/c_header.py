@@ -14,7 +14,7 @@ EXAMPLE_NAME = "example.c"
 MAX_BUCKETS = 32
 """PTXTUNE_MAX_BUCKETS of runtime.h."""
 
-RUNTIME_VERSION = 3
+RUNTIME_VERSION = 4
 """PTXTUNE_RUNTIME_VERSION of runtime.h; rises with the structures of part 3 and the layout."""
 
 WORD_BYTES = 8

@@ -1,6 +1,6 @@
 /* Part 2: packing a quantized weight on the host, the same in every ptxtune bundle. */
 #ifndef PTXTUNE_PACK_VERSION
-#define PTXTUNE_PACK_VERSION 2
+#define PTXTUNE_PACK_VERSION 3
 
 /* The layout in words stands in manifest.json, packed_layout. */
 
@@ -17,7 +17,7 @@ static inline size_t ptxtune_num_blocks(const ptxtune_bundle *bundle) {
     return (size_t)((bundle->n + 63) / 64) * (size_t)((bundle->k + 127) / 128);
 }
 
-/* FP16 weights in groups have a table of row factors after the last block. */
+/* FP16 weights in groups have a table of row factors after the last block, and a tag behind it. */
 static inline int ptxtune_has_factors(const ptxtune_bundle *bundle) {
     return !bundle->whole_k && !bundle->bf16;
 }
@@ -26,7 +26,7 @@ static inline size_t ptxtune_packed_bytes(const ptxtune_bundle *bundle) {
     size_t tables = bundle->whole_k ? 128 + (bundle->zeros ? 32 : 0)
                                     : (ptxtune_has_factors(bundle) ? 128 : 0);
     return ptxtune_num_blocks(bundle) * ptxtune_block_bytes(bundle) +
-           (size_t)((bundle->n + 63) / 64) * tables;
+           (size_t)((bundle->n + 63) / 64) * tables + (ptxtune_has_factors(bundle) ? 16 : 0);
 }
 
 static inline int ptxtune_groups(const ptxtune_bundle *bundle) {
@@ -80,20 +80,34 @@ static inline uint32_t ptxtune_pack_word(const ptxtune_bundle *bundle, const uin
     return word;
 }
 
-/* Row factors of 16 features, pairs (g, g + 8): what brings a row's largest scale to 2^-9..2^-8. */
-static inline void ptxtune_pack_factors(const ptxtune_bundle *bundle, const uint16_t *scales,
-                                        int row0, uint8_t *out) {
-    int groups = ptxtune_groups(bundle), i, group;
-    for (i = 0; i < 16; i++) {
-        int row = row0 + i;
-        uint16_t largest = 0, factor;
-        for (group = 0; row < bundle->n && group < groups; group++) {
-            uint16_t size = scales[(size_t)row * (size_t)groups + (size_t)group] & 0x7fff;
-            if (size > largest) largest = size;
-        }
-        factor = (uint16_t)((33 - (largest >> 10) < 30 ? 33 - (largest >> 10) : 30) << 10);
-        memcpy(out + 4 * (i % 8) + 2 * (i / 8), &factor, 2);
+/* The row factor of a feature: what brings the row's largest scale to 2^-9..2^-8. Where the others
+   spread too far for that the row is wide, and has a factor that leaves its weights as they are. */
+static inline unsigned ptxtune_row_factor(const ptxtune_bundle *bundle, const uint16_t *scales, int row,
+                                          int *wide) {
+    int groups = ptxtune_groups(bundle), largest = 0, smallest = 31, group;
+    for (group = 0; row < bundle->n && group < groups; group++) {
+        int size = scales[(size_t)row * (size_t)groups + (size_t)group] & 0x7fff;
+        if (size >> 10 > largest) largest = size >> 10;
+        if (size && size >> 10 < smallest) smallest = size >> 10;
     }
+    if (33 - largest >= 27 || largest - smallest <= 5)
+        return (unsigned)(33 - largest < 30 ? 33 - largest : 30) << 10;
+    *wide = 1;
+    return (largest >= 27 && smallest >= 5 ? 23u : 27u) << 10;
+}
+
+/* Row factors of a strip: [16 features][g 0..7][2], pairs (g, g + 8), negative where a row is wide. */
+static inline int ptxtune_pack_factors(const ptxtune_bundle *bundle, const uint16_t *scales, int row0,
+                                       uint8_t *out) {
+    int wide = 0, i;
+    uint16_t factors[64];
+    for (i = 0; i < 64; i++)
+        factors[i] = (uint16_t)ptxtune_row_factor(bundle, scales, row0 + i, &wide);
+    for (i = 0; i < 64; i++) {
+        uint16_t factor = (uint16_t)(factors[i] | (wide ? 0x8000 : 0));
+        memcpy(out + 32 * (i / 16) + 4 * (i % 8) + 2 * (i / 8 % 2), &factor, 2);
+    }
+    return wide;
 }
 
 /*
@@ -132,9 +146,13 @@ static inline void ptxtune_pack(const ptxtune_bundle *bundle, const uint8_t *cod
                                        block * per_block + group, scale_out, zero_out);
                 }
         }
-    if (ptxtune_has_factors(bundle))
-        for (rows = 0; rows < strips * 4; rows++)
-            ptxtune_pack_factors(bundle, scales, rows * 16, tables + (size_t)rows * 32);
+    if (ptxtune_has_factors(bundle)) {
+        uint32_t tag[4] = {PTXTUNE_PACK_VERSION, 0, 0, 0};
+        for (strip = 0; strip < strips; strip++)
+            tag[1] += (uint32_t)ptxtune_pack_factors(bundle, scales, strip * 64,
+                                                     tables + (size_t)strip * 128);
+        memcpy(tables + (size_t)strips * 128, tag, 16);
+    }
     if (!bundle->whole_k) return;
     for (strip = 0; strip < strips; strip++)
         for (rows = 0; rows < 4; rows++)

@@ -18,7 +18,7 @@
  * several threads at once; a workspace must not be used by two launches at once.
  */
 #ifndef PTXTUNE_RUNTIME_VERSION
-#define PTXTUNE_RUNTIME_VERSION 3
+#define PTXTUNE_RUNTIME_VERSION 4
 
 #include <dlfcn.h>
 #include <stddef.h>

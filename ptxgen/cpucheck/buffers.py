@@ -19,9 +19,9 @@ from ptxgen.cpucheck.reduced import Case
 from ptxgen.cpucheck.watched import Arrivals, WatchedMemory
 from ptxgen.families.wgmma_tma.schedule import MOST_SHARERS
 from ptxgen.interp import Launch, encode_map
-from ptxgen.reference import ProblemData
+from ptxgen.reference import ProblemData, random_problem_data
 from ptxgen.source import LaunchPlan
-from ptxgen.weights.layout import BLOCK_K
+from ptxgen.weights.layout import BLOCK_K, BLOCK_ROWS, packed_layout
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import TORCH_DTYPES
 
@@ -121,6 +121,25 @@ class Buffers:
         flat: Halves = self.memory.array("y")
         padded = np.concatenate((flat, np.full(Y_PAD, POISON, dtype=np.uint16)))
         return padded.reshape(self.case.m, n + Y_PAD)
+
+
+def checked_data(case: Case, seed: int) -> ProblemData:
+    """Inputs of a check: those of random_problem_data, but the last strip's scales spread widely.
+
+    So kernels with a way of their own for such strips (ptxgen.weights.spread) go both ways. The
+    scale of one group of one row is small for that, which leaves nearly all values as they were. A
+    weight of a single strip has it where the batch is odd.
+    """
+    problem = case.problem
+    data = random_problem_data(problem, case.m, seed)
+    last = (problem.n - 1) // BLOCK_ROWS
+    has_ways = packed_layout(problem).factor_bytes > 0 and problem.num_groups > 1
+    if has_ways and (last or case.m % 2):
+        scales = data.weight.scales.clone()
+        row = scales[last * BLOCK_ROWS]
+        row[-1] = row[:-1].max() / 128
+        data = replace(data, weight=replace(data.weight, scales=scales))
+    return data
 
 
 def crowded(plan: LaunchPlan, m: int) -> LaunchPlan:

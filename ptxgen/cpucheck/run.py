@@ -15,13 +15,13 @@ from ptxgen.arch import ArchSpec
 from ptxgen.check import compare
 from ptxgen.compile import CompiledKernel, compile_source
 from ptxgen.config import KernelConfig
-from ptxgen.cpucheck.buffers import Buffers, packed_weights
+from ptxgen.cpucheck.buffers import Buffers, checked_data, packed_weights
 from ptxgen.cpucheck.reduced import Case
 from ptxgen.errors import KernelFaultError, ProblemError, UnsupportedPtxError
 from ptxgen.families import emit
 from ptxgen.interp import Program, RunOptions, RunReport, Schedule, load_program, run
 from ptxgen.problem import Problem
-from ptxgen.reference import random_problem_data, reference_output
+from ptxgen.reference import reference_output
 from ptxgen.source import KernelSource
 
 SCHEDULES = (
@@ -153,7 +153,7 @@ def check_compiled(
         raise ProblemError(f"M = {case.m} has nothing to run; the least is 1.")
     start = time.perf_counter() if started is None else started
     program = load_program(compiled.ptx, compiled.entry)
-    data = random_problem_data(case.problem, case.m, seed)
+    data = checked_data(case, seed)
     packed = packed_weights(case, data)
     expected = reference_output(data.x, data.weight, case.problem, data.bias)
     judge = _Judge(case, expected)

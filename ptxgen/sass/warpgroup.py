@@ -34,6 +34,7 @@ class WarpgroupPromises:
         strips: bulk copies of packed blocks (UBLKCP), for SLABS tensor copies (UTMALDG).
         max_registers: of a thread at its start, so that min_ctas CTAs fit an SM.
         shares: sums of shared tiles are sent by bulk copies, and read by others behind all stages'.
+        ways: main loops, of which a tile takes one: fp16 scales that spread widely have their own.
     """
 
     wgmma: int
@@ -43,6 +44,7 @@ class WarpgroupPromises:
     strips: int
     max_registers: int
     shares: bool = False
+    ways: int = 1
 
 
 def warpgroup_promises(
@@ -62,6 +64,7 @@ def warpgroup_promises(
         strips=strips,
         max_registers=min(arch.registers_per_thread, registers),
         shares=config.stream_k,
+        ways=2 if problem.dtype == "fp16" and not problem.whole_k else 1,
     )
 
 
@@ -113,7 +116,35 @@ def main_loop(code: Disassembly) -> tuple[SassInstruction, ...]:
 
 
 def _main_loop(code: Disassembly, promises: WarpgroupPromises) -> Iterator[str]:
+    """Of each way; one whose stages all stand in a row has read the first one's words for both."""
     body = main_loop(code)
+    in_a_row = promises.ways > 1 and count(body, "HGMMA") == count(code.instructions, "HGMMA")
+    yield from _stages(body, promises, promises.ways - 1 if in_a_row else 0)
+    if promises.ways == 1 or in_a_row:
+        return
+    ways = _ways(code)
+    if len(ways) != promises.ways:
+        yield f"{len(ways)} main loops have tensor instructions (HGMMA) where {promises.ways} do"
+    for other in ways:
+        if other != body:
+            yield from _stages(other, promises)
+
+
+def _ways(code: Disassembly) -> list[tuple[SassInstruction, ...]]:
+    """The narrowest loops that hold tensor instructions and nothing of each other."""
+    found: list[tuple[SassInstruction, ...]] = []
+    bodies = [code.between(*bounds) for bounds in code.loops()]
+    for body in sorted((item for item in bodies if count(item, "HGMMA")), key=len):
+        first, last = body[0].address, body[-1].address
+        if all(last < other[0].address or other[-1].address < first for other in found):
+            found.append(body)
+    return found
+
+
+def _stages(
+    body: tuple[SassInstruction, ...], promises: WarpgroupPromises, shared: int = 0
+) -> Iterator[str]:
+    """Of a main loop, but for the loads of some stages that others share with them."""
     wgmma = count(body, "HGMMA")
     copies = wgmma // promises.wgmma
     if not wgmma or wgmma % promises.wgmma:
@@ -128,5 +159,6 @@ def _main_loop(code: Disassembly, promises: WarpgroupPromises) -> Iterator[str]:
         ("1-byte loads of zero points (LDS.U8)", byte, promises.zero_loads),
     )
     for what, number, promised in found:
-        if number != copies * promised:
-            yield f"the main loop has {number} {what} where {copies * promised} are promised"
+        if number != (copies - shared) * promised:
+            loads = (copies - shared) * promised
+            yield f"the main loop has {number} {what} where {loads} are promised"

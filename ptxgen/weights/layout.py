@@ -21,9 +21,14 @@ two tables: scales [N / 64][row block][g][2], then zero bytes [N / 64][row block
 above; there padded inputs share their row's scale and zero point, and again weight = zero point.
 
 fp16 weights with smaller groups have another table there: row factors [N / 64][row block][g][2],
-fp16. A row factor is 2^12 * f, where the power of two f brings the largest scale of the row into
-[2^-9, 2^-8), or f = 2^3 where it would be more. A kernel may multiply scales by f, to have room
-for the 2^24 that makes a number of a subnormal one, and divide the row's sums by f.
+fp16. The size of a row factor is 2^12 * f, where the power of two f brings the largest scale of
+the row into [2^-9, 2^-8), or f = 2^3 where it would be more. A kernel may multiply scales by f, to
+have room for the 2^24 that makes a number of a subnormal one, and divide the row's sums by f.
+Where that would round a weight of a row more than once, or more coarsely, the row's f is 1 or 2^-4
+(see ptxgen.weights.spread), and all 64 factors of its strip are negative: kernels do without the
+2^24 there. A tag of 16 bytes ends such a packed tensor: LAYOUT_VERSION and the number of strips
+with negative factors, 32 bits each, and 8 bytes of 0. Version 2 had neither marks nor tag, so that
+its tensors are refused by their size; those of other problems are the same in both.
 """
 
 from __future__ import annotations
@@ -33,11 +38,12 @@ from functools import lru_cache
 
 from ptxgen.problem import Problem
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 
 BLOCK_ROWS = 64
 BLOCK_K = 128
 ROW_BLOCK = 16
+TAG_BYTES = 16
 WEIGHT_BYTES = BLOCK_ROWS * BLOCK_K // 2
 FRAGMENT_BYTES = ROW_BLOCK * 64 // 2
 """One row block x 64 inputs: 32 lanes x 16 bytes."""
@@ -55,6 +61,7 @@ class PackedLayout:
     table_scale_bytes: int
     table_zero_bytes: int
     factor_bytes: int
+    tag_bytes: int
 
     @property
     def block_bytes(self) -> int:
@@ -67,7 +74,7 @@ class PackedLayout:
     @property
     def total_bytes(self) -> int:
         tables = self.table_scale_bytes + self.table_zero_bytes + self.factor_bytes
-        return self.blocks_bytes + tables
+        return self.blocks_bytes + tables + self.tag_bytes
 
 
 @lru_cache(maxsize=256)
@@ -80,6 +87,7 @@ def packed_layout(problem: Problem) -> PackedLayout:
     k_blocks = -(-problem.k // BLOCK_K)
     groups = 0 if problem.whole_k else BLOCK_K // problem.group_size
     has_zeros = problem.zero == "int"
+    has_factors = bool(groups) and problem.dtype == "fp16"
     return PackedLayout(
         strips=strips,
         k_blocks=k_blocks,
@@ -88,5 +96,6 @@ def packed_layout(problem: Problem) -> PackedLayout:
         zero_bytes=BLOCK_ROWS // 2 * groups if has_zeros else 0,
         table_scale_bytes=2 * BLOCK_ROWS * strips if problem.whole_k else 0,
         table_zero_bytes=BLOCK_ROWS // 2 * strips if problem.whole_k and has_zeros else 0,
-        factor_bytes=2 * BLOCK_ROWS * strips if groups and problem.dtype == "fp16" else 0,
+        factor_bytes=2 * BLOCK_ROWS * strips if has_factors else 0,
+        tag_bytes=TAG_BYTES if has_factors else 0,
     )

@@ -36,7 +36,12 @@ _WHOLE_K_ZERO = """
 _FACTORS = """
 One factor a feature, for kernels that want small scales, in a table after the last block:
   fp16 at BLOCKS_BYTES + 2 * (((strip * 4 + r) * 8 + g) * 2 + h)
-  its exponent field = min(30, 33 - exponent field of the row's largest scale), its mantissa 0"""
+  its exponent field = min(30, 33 - exponent field of the row's largest scale), its mantissa 0
+A row is wide where that is below 27 and the exponent field of its largest scale is more than 5
+above that of its smallest one but 0. A wide row has 27 there instead, or 23 where its largest
+scale's is 27 or more and its smallest one's 5 or more. In strips with a wide row all 64 factors
+have their sign bit set.
+The last 16 bytes are the version, the number of such strips, 0 and 0, 32 bits each."""
 
 _SYMMETRIC = """
   zero = 8"""
@@ -50,7 +55,7 @@ _WORDS = (
     "4096 bytes of weights in the A-fragment order of mma.m16n8k16: per 16 features x 64 inputs, "
     "32 lanes x 4 words, one word for each k16 step; then its scales and its zero points. Where "
     "one group spans the whole K, scales and zero points follow the last block as tables; fp16 "
-    "weights with smaller groups have a table of row factors there."
+    "weights with smaller groups have a table of row factors there, and 16 more bytes."
 )
 
 

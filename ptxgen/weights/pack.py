@@ -10,12 +10,14 @@ from ptxgen.problem import SYMMETRIC_ZERO, Problem
 from ptxgen.weights.layout import (
     BLOCK_K,
     BLOCK_ROWS,
+    LAYOUT_VERSION,
     ROW_BLOCK,
     WEIGHT_BYTES,
     PackedLayout,
     packed_layout,
 )
 from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight, check_quantized
+from ptxgen.weights.spread import row_factors
 
 ROW_BLOCKS = BLOCK_ROWS // ROW_BLOCK
 
@@ -63,27 +65,20 @@ def pack(weight: QuantizedWeight, problem: Problem) -> Tensor:
         halves = zeros.view(layout.strips, *FEATURE_AXES, *per_block)
         zero_view.copy_((halves[:, :, 0] | (halves[:, :, 1] << 4)).permute(0, 3, 1, 4, 2))
     if layout.factor_bytes:
-        factors = row_factors(scales).view(layout.strips, *FEATURE_AXES)
-        ordered = factors.permute(0, 1, 3, 2).contiguous()
-        packed[layout.blocks_bytes :] = ordered.view(torch.uint8).flatten()
+        _put_factors(packed, scales, layout)
     return packed
 
 
-def row_factors(scales: Tensor) -> Tensor:
-    """What multiplies the scales of each row, see ptxgen.weights.layout: 2^12 * f.
-
-    A float's exponent field is all that counts: field(2^12 f) = 33 - field(largest scale), and at
-    most 30, that of f = 2^3.
-
-    Args:
-        scales: [N, groups], fp16.
-
-    Returns:
-        [N], fp16: powers of two from 2^-12 to 2^15.
-    """
-    largest = (scales.view(torch.int16) & 0x7FFF).amax(dim=1)
-    fields = (33 - (largest >> 10)).clamp(max=30)
-    return (fields << 10).view(torch.float16)
+def _put_factors(packed: Tensor, scales: Tensor, layout: PackedLayout) -> None:
+    """Writes the table of row factors and the tag behind it."""
+    factors = row_factors(scales).view(layout.strips, *FEATURE_AXES)
+    ordered = factors.permute(0, 1, 3, 2).contiguous()
+    tables = packed[layout.blocks_bytes :]
+    tables[: layout.factor_bytes] = ordered.view(torch.uint8).flatten()
+    wide = factors.view(layout.strips, -1)[:, 0] < 0
+    tag = torch.zeros(layout.tag_bytes // 4, dtype=torch.int32, device=packed.device)
+    tag[0], tag[1] = LAYOUT_VERSION, wide.sum()
+    tables[layout.factor_bytes :] = tag.view(torch.uint8)
 
 
 def unpack(packed: Tensor, problem: Problem) -> QuantizedWeight:

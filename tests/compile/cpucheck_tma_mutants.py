@@ -7,6 +7,7 @@ from cpucheck_tma_team_mutants import BOTH, TEAM_MUTANTS
 
 RING = "ring turns twice"
 TAILS = "tails of m, n and k, two row blocks, bias"
+WIDE, WIDE_SYM = "the last strip is wide", "the last strip is wide, one fma elsewhere"
 WHOLE_K = "whole K, two warpgroups, fewer tokens than a tile"
 PERSISTENT = "persistent, rasters"
 
@@ -14,11 +15,11 @@ PERSISTENT = "persistent, rasters"
 TMA_MUTANTS: list[Mutant] = [
     *TEAM_MUTANTS,
     # ---- the ring: mbarriers, their phases and their bytes
-    mutant("slots are never released", RING, r"\n        if \(chunk == 0\) release\(.*", "", FAULT),
+    mutant("slots are never released", RING, r"\n +if \(chunk == 0\) release\(.*", "", FAULT),
     mutant(
         "the last slot of a tile is not released",
         PERSISTENT,
-        r"\n    release\(slot == 0 \? STAGES - 1 : slot - 1, true\);",
+        r"\n +release\(slot == 0 \? STAGES - 1 : slot - 1, true\);",
         "",
         FAULT,
     ),
@@ -48,8 +49,8 @@ TMA_MUTANTS: list[Mutant] = [
     mutant(
         "the next slot is read before it is full",
         RING,
-        r"\n          mbarrier_wait\(full \+ slot \* 8, parity\);\n          fetch",
-        "\n          fetch",
+        r"\n            mbarrier_wait\(full \+ slot \* 8, parity\);\n +fetch",
+        "\n            fetch",
         RACE,
         FAULT,
     ),
@@ -246,8 +247,8 @@ TMA_MUTANTS: list[Mutant] = [
     mutant(
         "inverse factor of feature g + 8",
         RING,
-        r"inverse_factor\(factors\[rb\] & 0xffff\)",
-        "inverse_factor(factors[rb] >> 16)",
+        r"inverse_factor\(factors\[rb\]\), unit_8\[rb\] = inverse_factor\(factors\[rb\] >> 16\)",
+        "inverse_factor(factors[rb]), unit_8[rb] = unit_0[rb]",
         VALUE,
     ),
     mutant(
@@ -264,6 +265,26 @@ TMA_MUTANTS: list[Mutant] = [
         "load_table(0)",
         VALUE,
     ),
+    # ---- strips of a wide spread of scales, which the last strip of WIDE is
+    mutant("the strip's mark is in its factor", WIDE, r" & 0x7fff7fff", "", VALUE),
+    mutant("its scales keep the row factor's 2^12", WIDE, r"0x0c000c00", "0x3c003c00", VALUE),
+    mutant("its zero points are no floats", WIDE, r" \| 0x54006400", "", VALUE),
+    mutant("its symmetric zero point is 7", WIDE_SYM, r"0x54806408", "0x54706407", VALUE),
+    mutant(
+        "its zeros are those of the fast way",
+        WIDE,
+        r"if constexpr \(wide\) deq",
+        "if (false) deq",
+        VALUE,
+    ),
+    mutant(
+        "its scales are those of the fast way",
+        WIDE,
+        r"if constexpr \(wide\) \{",
+        "if (false) {",
+        VALUE,
+    ),
+    mutant("the fast way is taken by it alone", WIDE, r"\(marks\) < 0", "(marks) >= 0", VALUE),
     mutant("twice the row factors", RING, r"\(154 - \(factor", "(153 - (factor", VALUE),
 ]
 

@@ -51,6 +51,12 @@ CASES: dict[str, Case] = {
             replace(BASE, block_n=128, num_stages=6, chunk=4, warpgroups_k=2, split_k=2),
             16,
         ),
+        "the last strip is wide": (
+            Problem(72, 256, 128, "fp16", "int"),
+            replace(BASE, block_n=128, warpgroups=2),
+            7,
+        ),
+        "the last strip is wide, one fma elsewhere": (Problem(72, 256, 64), BASE, 9),
         "split K in two": (Problem(64, 640, 64), replace(BASE, split_k=2), 17),
         "split K in four, uneven, tails, bias": (
             Problem(136, 608, 32, "bf16", "int", bias=True),

@@ -1,7 +1,7 @@
 // ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
 // problem: n232-k2752-g64-bf16-int-bias
 // config:  mma(block_m=48,warp_m=24,block_n=128,warp_n=32,block_k=128,warps_k=1,num_stages=3,split_k=3,scale_on=weights,weights_first=False,min_ctas=1,trigger=start)
-// target:  sm_80; packed layout version 2
+// target:  sm_80; packed layout version 3
 //
 // Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
 // through a ring of 3 cp.async stages in shared memory.

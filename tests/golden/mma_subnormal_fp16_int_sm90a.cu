@@ -1,7 +1,7 @@
 // ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
 // problem: n4096-k4096-g128-fp16-int
 // config:  mma(block_m=8,warp_m=8,block_n=16,warp_n=16,block_k=1024,warps_k=8,num_stages=2,split_k=1,scale_on=accumulators,weights_first=True,min_ctas=1,trigger=start,dequant=subnormal)
-// target:  sm_90a; packed layout version 2
+// target:  sm_90a; packed layout version 3
 //
 // Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
 // through a ring of 2 cp.async stages in shared memory.

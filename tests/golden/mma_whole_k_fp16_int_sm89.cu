@@ -1,7 +1,7 @@
 // ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
 // problem: n4096-k4096-gk-fp16-int
 // config:  mma(block_m=2,warp_m=2,block_n=16,warp_n=16,block_k=512,warps_k=2,num_stages=4,split_k=1,scale_on=accumulators,weights_first=False,min_ctas=1,trigger=start)
-// target:  sm_89; packed layout version 2
+// target:  sm_89; packed layout version 3
 //
 // Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
 // through a ring of 4 cp.async stages in shared memory.

@@ -1,7 +1,7 @@
 // ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
 // problem: n4096-k4096-g128-fp16-int-bias
 // config:  wgmma(block_m=64,block_n=128,warpgroups=2,num_stages=4,split_k=2,weights_first=False,min_ctas=1,raster=1)
-// target:  sm_90a; packed layout version 2
+// target:  sm_90a; packed layout version 3
 //
 // Weights are the m64 register operand of wgmma, tokens its n dimension, read from shared memory. All
 // threads stream weights and activations through a ring of 4 cp.async stages.

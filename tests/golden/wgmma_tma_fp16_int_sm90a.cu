@@ -1,7 +1,7 @@
 // ptxtune W4A16: y[m, N] = x[m, K] @ W[N, K]^T, weights dequantized in registers.
 // problem: n4096-k4096-g128-fp16-int-bias
 // config:  wgmma_tma(block_m=128,block_n=256,warpgroups=2,num_stages=4,chunk=2,split_k=1,multicast=1,min_ctas=1,max_ctas=132,raster=8)
-// target:  sm_90a; packed layout version 2
+// target:  sm_90a; packed layout version 3
 //
 // Weights are the m64 register operand of wgmma, tokens its n dimension, read from shared memory. One
 // thread of the last warp fills a ring of 4 slots by TMA; the other warps multiply.
@@ -199,6 +199,24 @@ __device__ __forceinline__ u32 ld_global_nc_u32(const void* src) {
   return d;
 }
 
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_low(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x000f000f, 0x64006400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_high(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x00f000f0, 0x54005400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -351,14 +369,30 @@ __device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 scales, u3
   a[3] = mul2_by_high(sub2_by_high(word & 0x00f000f0, zeros), scales);
 }
 
+// The same for strips of a wide spread of scales, whatever these are: a nibble q is put into the mantissa
+// of a float whose ulp is 1 (0x6400 is 1024; 0x5400 is 64, with an ulp of 1/16, so q << 4 adds q), from
+// which the float of the zero point is subtracted. The difference is exact.
+__device__ __forceinline__ void dequantize_wide(u32 (&a)[4], u32 word, u32 scales, u32 zeros) {
+  a[0] = mul2_by_low(sub2_by_low(pick_low(word), zeros), scales);
+  a[1] = mul2_by_high(sub2_by_high(pick_high(word), zeros), scales);
+  word >>= 8;
+  a[2] = mul2_by_low(sub2_by_low(pick_low(word), zeros), scales);
+  a[3] = mul2_by_high(sub2_by_high(pick_high(word), zeros), scales);
+}
+
 // 1 / f of a row factor's bits, 2^12 * f: powers of two, so that only the exponent field counts.
 __device__ __forceinline__ float inverse_factor(u32 factor) {
-  return __uint_as_float((154 - (factor >> 10)) << 23);
+  return __uint_as_float((154 - (factor >> 10 & 31)) << 23);
 }
 
 // Pins a register in the compiler's eyes: it is not given away before this point.
 __device__ __forceinline__ void keep_alive(u32& value) { asm volatile("" : "+r"(value)::"memory"); }
 __device__ __forceinline__ void keep_alive(float& value) { asm volatile("" : "+f"(value)::"memory"); }
+
+// A condition that the compiler knows.
+template <bool VALUE> struct Constant {
+  __device__ constexpr operator bool() const { return VALUE; }
+};
 
 struct alignas(64) TensorMap { u64 opaque[16]; };
 
@@ -515,55 +549,68 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     mbarrier_wait(full + slot * 8, parity);
     fetch(slot, 0);
     fetch(slot, 1);
-    for (int stage = 0; stage < num_stages; ++stage) {
-      const u32 x_slot = warp_uniform(x_descriptor + slot * (STAGE_BYTES / 16));
-      const u32 used_slot = slot;
-      if (++slot == STAGES) slot = 0, parity ^= 1;
+    auto multiply = [&](auto wide) {
+      for (int stage = 0; stage < num_stages; ++stage) {
+        const u32 x_slot = warp_uniform(x_descriptor + slot * (STAGE_BYTES / 16));
+        const u32 used_slot = slot;
+        if (++slot == STAGES) slot = 0, parity ^= 1;
 #pragma unroll
-      for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+        for (int chunk = 0; chunk < CHUNKS; ++chunk) {
 #pragma unroll
-        for (int s = 0; s < CHUNK; ++s) {
-          const int step = chunk * CHUNK + s;
-          if (step % GROUP_STEPS == 0) {  // a new group
+          for (int s = 0; s < CHUNK; ++s) {
+            const int step = chunk * CHUNK + s;
+            if (step % GROUP_STEPS == 0) {  // a new group
 #pragma unroll
-            for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-              const u32 scale = mul2(scales[rb][step / GROUP_STEPS], factors[rb]);
-              const u32 zero = zeros[rb][step / GROUP_STEPS];
-              group_scales[rb] = mul2(scale, 0x5c006c00);
-              group_zeros[rb] = zero & 15 | (zero & 240) << 16;
+              for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
+                const u32 zero = zeros[rb][step / GROUP_STEPS];
+                if constexpr (wide) {
+                  group_scales[rb] = mul2(scales[rb][step / GROUP_STEPS], mul2(factors[rb] & 0x7fff7fff, 0x0c000c00));
+                  group_zeros[rb] = zero & 15 | (zero & 240) << 16 | 0x54006400;
+                  continue;
+                }
+                const u32 scale = mul2(scales[rb][step / GROUP_STEPS], factors[rb]);
+                group_scales[rb] = mul2(scale, 0x5c006c00);
+                group_zeros[rb] = zero & 15 | (zero & 240) << 16;
+              }
             }
+#pragma unroll
+            for (int rb = 0; rb < ROW_BLOCKS; ++rb)
+              if constexpr (wide) dequantize_wide(a[chunk % 2][s][rb], words[rb][step / 4][step % 4], group_scales[rb], group_zeros[rb]);
+              else dequantize(a[chunk % 2][s][rb], words[rb][step / 4][step % 4], group_scales[rb], group_zeros[rb]);
           }
+          wgmma_fence();
 #pragma unroll
-          for (int rb = 0; rb < ROW_BLOCKS; ++rb)
-            dequantize(a[chunk % 2][s][rb], words[rb][step / 4][step % 4], group_scales[rb], group_zeros[rb]);
+          for (int s = 0; s < CHUNK; ++s) {
+            const int step = chunk * CHUNK + s;
+            const u32 x_tile = x_slot + (step / 4 * X_SLAB_BYTES + step % 4 * 32) / 16;
+#pragma unroll
+            for (int rb = 0; rb < ROW_BLOCKS; ++rb)
+              wgmma_m64n128k16(acc[rb], a[chunk % 2][s][rb], x_tile);
+          }
+          wgmma_commit();
+          if (chunk == CHUNKS - 1 && stage + 1 < num_stages) {  // the next words, while this is multiplied
+            mbarrier_wait(full + slot * 8, parity);
+            fetch(slot, 0);
+            fetch(slot, 1);
+          }
+          wgmma_wait_1();  // the chunk before is done: its registers may be written again
+#pragma unroll
+          for (int i = 0; i < CHUNK * ROW_BLOCKS * 4; ++i)
+            keep_alive(a[(chunk + 1) % 2][i / (ROW_BLOCKS * 4)][i / 4 % ROW_BLOCKS][i % 4]);
+          if (chunk == 0) release(used_slot == 0 ? STAGES - 1 : used_slot - 1, stage > 0);
         }
-        wgmma_fence();
-#pragma unroll
-        for (int s = 0; s < CHUNK; ++s) {
-          const int step = chunk * CHUNK + s;
-          const u32 x_tile = x_slot + (step / 4 * X_SLAB_BYTES + step % 4 * 32) / 16;
-#pragma unroll
-          for (int rb = 0; rb < ROW_BLOCKS; ++rb)
-            wgmma_m64n128k16(acc[rb], a[chunk % 2][s][rb], x_tile);
-        }
-        wgmma_commit();
-        if (chunk == CHUNKS - 1 && stage + 1 < num_stages) {  // the next words, while this is multiplied
-          mbarrier_wait(full + slot * 8, parity);
-          fetch(slot, 0);
-          fetch(slot, 1);
-        }
-        wgmma_wait_1();  // the chunk before is done: its registers may be written again
-#pragma unroll
-        for (int i = 0; i < CHUNK * ROW_BLOCKS * 4; ++i)
-          keep_alive(a[(chunk + 1) % 2][i / (ROW_BLOCKS * 4)][i / 4 % ROW_BLOCKS][i % 4]);
-        if (chunk == 0) release(used_slot == 0 ? STAGES - 1 : used_slot - 1, stage > 0);
       }
-    }
-    wgmma_wait_0();
+      wgmma_wait_0();
 #pragma unroll
-    for (int i = 0; i < 2 * CHUNK * ROW_BLOCKS * 4; ++i)
-      keep_alive(a[i / (CHUNK * ROW_BLOCKS * 4)][i / (ROW_BLOCKS * 4) % CHUNK][i / 4 % ROW_BLOCKS][i % 4]);
-    release(slot == 0 ? STAGES - 1 : slot - 1, true);
+      for (int i = 0; i < 2 * CHUNK * ROW_BLOCKS * 4; ++i)
+        keep_alive(a[i / (CHUNK * ROW_BLOCKS * 4)][i / (ROW_BLOCKS * 4) % CHUNK][i / 4 % ROW_BLOCKS][i % 4]);
+      release(slot == 0 ? STAGES - 1 : slot - 1, true);
+    };
+    u32 marks = 0;  // of this warpgroup's strips, in the sign of every row factor
+#pragma unroll
+    for (int rb = 0; rb < ROW_BLOCKS; ++rb) marks |= factors[rb];
+    if ((int)warp_uniform(marks) < 0) multiply(Constant<true>());
+    else multiply(Constant<false>());
 #pragma unroll
     for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
       keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);
@@ -585,7 +632,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     float bias_0[ROW_BLOCKS], bias_8[ROW_BLOCKS];
 #pragma unroll
     for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
-      unit_0[rb] = inverse_factor(factors[rb] & 0xffff), unit_8[rb] = inverse_factor(factors[rb] >> 16);
+      unit_0[rb] = inverse_factor(factors[rb]), unit_8[rb] = inverse_factor(factors[rb] >> 16);
       const int feature = min(first_feature + rb * 64 + warp % 4 * 16 + lane / 4, N - 1);
       const int feature_8 = min(feature + 8, N - 1);
       unpack_to_float(bias_0[rb], bias_8[rb],

@@ -246,11 +246,30 @@ def _walk(shape: TmaShape) -> _Walk:
 
 def main_loop(shape: TmaShape) -> str:
     """All stages of one tile; ends with every sum complete and every slot released."""
-    walk = _walk(shape)
-    lines = [
+    first = [
         "    mbarrier_wait(full + slot * 8, parity);",
         "    fetch(slot, 0);",
         "    fetch(slot, 1);",
+    ]
+    stages = _stages(shape)
+    if dequant.has_factors(shape.problem):
+        stages = [
+            "    auto multiply = [&](auto wide) {",
+            *(line if line.startswith("#") else f"  {line}" for line in stages),
+            "    };",
+            "    u32 marks = 0;  // of this warpgroup's strips, in the sign of every row factor",
+            "#pragma unroll",
+            "    for (int rb = 0; rb < ROW_BLOCKS; ++rb) marks |= factors[rb];",
+            "    if ((int)warp_uniform(marks) < 0) multiply(Constant<true>());",
+            "    else multiply(Constant<false>());",
+        ]
+    return "\n".join([*first, *stages, ""])
+
+
+def _stages(shape: TmaShape) -> list[str]:
+    """The loop over the stages, once the first words are there."""
+    walk = _walk(shape)
+    return [
         f"    for (int stage = {walk.first}; stage < num_stages; {walk.next_stage}) {{",
         "      const u32 x_slot = warp_uniform(x_descriptor + slot * (STAGE_BYTES / 16));",
         "      const u32 used_slot = slot;",
@@ -288,7 +307,6 @@ def main_loop(shape: TmaShape) -> str:
         "[i / 4 % ROW_BLOCKS][i % 4]);",
         f"    release({walk.before('slot')}, true);",
     ]
-    return "\n".join([*lines, ""])
 
 
 def _fetch_next(shape: TmaShape) -> list[str]:
@@ -317,11 +335,19 @@ def _group_start(problem: Problem) -> list[str]:
     if problem.whole_k:
         return []
     scale = "scales[rb][step / GROUP_STEPS]"
+    usual = f"const u32 scale = {scale};"
+    zero = ["const u32 zero = zeros[rb][step / GROUP_STEPS];"] if problem.zero == "int" else []
+    lines = [usual, *zero]
     if dequant.has_factors(problem):
-        scale = f"mul2({scale}, factors[rb])"
-    lines = [f"const u32 scale = {scale};"]
-    if problem.zero == "int":
-        lines.append("const u32 zero = zeros[rb][step / GROUP_STEPS];")
+        lines = [
+            *zero,
+            "if constexpr (wide) {",
+            f"  group_scales[rb] = {dequant.wide_scales(problem, scale, 'factors[rb]')};",
+            f"  {offsets(problem)}[rb] = {dequant.wide_zeros(problem, 'zero')};",
+            "  continue;",
+            "}",
+            f"const u32 scale = mul2({scale}, factors[rb]);",
+        ]
     lines += [
         f"group_scales[rb] = {dequant.group_scales(problem, 'scale')};",
         f"{offsets(problem)}[rb] = {dequant.group_offsets(problem, 'scale', 'zero')};",
@@ -339,9 +365,15 @@ def _group_start(problem: Problem) -> list[str]:
 def _dequantize(problem: Problem) -> list[str]:
     scales = "0" if problem.whole_k else "rb"
     shifts = "0" if problem.whole_k and problem.zero == "sym" else "rb"
+    arguments = (
+        "(a[chunk % 2][s][rb], words[rb][step / 4][step % 4],"
+        f" group_scales[{scales}], {offsets(problem)}[{shifts}]);"
+    )
+    loop = ["#pragma unroll", "          for (int rb = 0; rb < ROW_BLOCKS; ++rb)"]
+    if not dequant.has_factors(problem):
+        return [*loop, f"            dequantize{arguments}"]
     return [
-        "#pragma unroll",
-        "          for (int rb = 0; rb < ROW_BLOCKS; ++rb)",
-        "            dequantize(a[chunk % 2][s][rb], words[rb][step / 4][step % 4],"
-        f" group_scales[{scales}], {offsets(problem)}[{shifts}]);",
+        *loop,
+        f"            if constexpr (wide) dequantize_wide{arguments}",
+        f"            else dequantize{arguments}",
     ]

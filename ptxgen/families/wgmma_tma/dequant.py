@@ -9,6 +9,11 @@ exact float for other zero points, hence a subtraction and a product there: 13 i
 No fp16 holds scale * 2^24 for a scale of 2^-8 or more, so the scales of a row are multiplied by a power
 of two first: by the row factor of the packed weight (ptxgen.weights.layout), by 2^-64 in bf16, and by
 2^-9 where the group is the whole K and scales wait for the epilogue. Sums are in that unit until then.
+
+A row factor leaves six powers of two between the largest scale and the first product that would be a
+subnormal number and lose bits. Strips with a row that needs more are marked as wide in the packed weight,
+and take a second way, which needs no 2^24 and so no small scales: the nibble in the mantissa of a float
+whose ulp is 1, minus the same float of the zero point, which is exact, times the scale; 13 instructions.
 """
 
 from __future__ import annotations
@@ -42,6 +47,21 @@ __device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 scales, u3
   a[2] = mul2_by_low(sub2_by_low(word & 0x000f000f, zeros), scales);
   a[3] = mul2_by_high(sub2_by_high(word & 0x00f000f0, zeros), scales);
 }"""
+
+WIDE = """\
+// The same for strips of a wide spread of scales, whatever these are: a nibble q is put into the mantissa
+// of a float whose ulp is 1 (0x6400 is 1024; 0x5400 is 64, with an ulp of 1/16, so q << 4 adds q), from
+// which the float of the zero point is subtracted. The difference is exact.
+__device__ __forceinline__ void dequantize_wide(u32 (&a)[4], u32 word, u32 scales, u32 zeros) {
+  a[0] = mul2_by_low(sub2_by_low(pick_low(word), zeros), scales);
+  a[1] = mul2_by_high(sub2_by_high(pick_high(word), zeros), scales);
+  word >>= 8;
+  a[2] = mul2_by_low(sub2_by_low(pick_low(word), zeros), scales);
+  a[3] = mul2_by_high(sub2_by_high(pick_high(word), zeros), scales);
+}"""
+
+WIDE_LOW, WIDE_HIGH = 0x6400, 0x5400
+"""Floats that a feature's nibbles are added to in WIDE: of feature g, and of feature g + 8."""
 
 NIBBLE_STEP = 4
 """Powers of two between the low nibble, of feature g, and the next one, of feature g + 8."""
@@ -91,23 +111,31 @@ def zero_first(problem: Problem) -> bool:
 
 
 def device_function(problem: Problem) -> str:
-    """Device function dequantize(a, word, scales, shifts), or with zeros as its last argument."""
-    return ZERO_FIRST if zero_first(problem) else ONE_FMA
+    """Device function dequantize(a, word, scales, shifts), or with zeros as its last argument.
+
+    Where strips may be wide, dequantize_wide(a, word, scales, zeros) too.
+    """
+    usual = ZERO_FIRST if zero_first(problem) else ONE_FMA
+    return f"{usual}\n\n{WIDE}" if has_factors(problem) else usual
 
 
 def instructions(problem: Problem, arch: ArchSpec) -> list[Instruction]:
     """The PTX that the texts of this module call."""
     used = []
     for half in ("low", "high"):
-        if zero_first(problem):
+        if zero_first(problem) or has_factors(problem):
             used.append(packed16.sub2_by_half(problem.dtype, half))
             used.append(packed16.mul2_by_half(problem.dtype, half))
-        else:
+        if not zero_first(problem):
             used.append(packed16.fma2_by_half(problem.dtype, half))
     if not problem.whole_k or problem.zero == "int":
         used.append(packed16.mul2(problem.dtype, arch))
     if has_factors(problem):
-        used.append(global_memory.ld_global_nc_u32())
+        used += [
+            global_memory.ld_global_nc_u32(),
+            packed16.and_or_const(0x000F000F, WIDE_LOW * 0x00010001, "pick_low"),
+            packed16.and_or_const(0x00F000F0, WIDE_HIGH * 0x00010001, "pick_high"),
+        ]
     return used
 
 
@@ -121,6 +149,19 @@ def group_offsets(problem: Problem, scale: str, zero: str) -> str:
     if zero_first(problem):
         return f"{zero} & 15 | ({zero} & 240) << 16"  # each where its feature's nibbles are
     return f"mul2({scale}, {_minus_eight(problem)})"
+
+
+def wide_scales(problem: Problem, scale: str, factor: str) -> str:
+    """The scales of dequantize_wide, from those at hand and the row factors: scale * f."""
+    return f"mul2({scale}, mul2({factor} & 0x7fff7fff, {_pair(problem, -FACTOR_EXPONENT, -FACTOR_EXPONENT)}))"
+
+
+def wide_zeros(problem: Problem, zero: str) -> str:
+    """Its zeros, from the byte of two zero points or for the symmetric one."""
+    if problem.zero == "int":
+        return f"{zero} & 15 | ({zero} & 240) << 16 | {WIDE_HIGH << 16 | WIDE_LOW:#010x}"
+    high = WIDE_HIGH + (SYMMETRIC_ZERO << NIBBLE_STEP)
+    return f"{high << 16 | WIDE_LOW + SYMMETRIC_ZERO:#010x}"
 
 
 def whole_k_scales(problem: Problem) -> str:

@@ -33,6 +33,13 @@ ABOUT = """\
 // thread of the last warp fills a ring of {num_stages} slots by TMA; the other warps multiply.
 """
 
+CONSTANT = """\
+// A condition that the compiler knows.
+template <bool VALUE> struct Constant {
+  __device__ constexpr operator bool() const { return VALUE; }
+};
+"""
+
 
 def emit(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> KernelSource:
     """The kernel's text and launch plan.
@@ -54,6 +61,7 @@ def emit(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> KernelSour
             *epilogue.device_functions(shape),
             *shared_tiles.device_functions(shape),
             KEEP_ALIVE,
+            *([CONSTANT] if dequant.has_factors(problem) else []),
             tensor.TENSOR_MAP_TYPE,
             "",
             _kernel(shape),

@@ -46,7 +46,7 @@ def instructions(shape: TmaShape) -> list[Instruction]:
 INVERSE_FACTOR = """\
 // 1 / f of a row factor's bits, 2^12 * f: powers of two, so that only the exponent field counts.
 __device__ __forceinline__ float inverse_factor(u32 factor) {
-  return __uint_as_float((154 - (factor >> 10)) << 23);
+  return __uint_as_float((154 - (factor >> 10 & 31)) << 23);
 }
 """
 
@@ -146,7 +146,7 @@ def _feature_values(shape: TmaShape) -> str:
         )
     if dequant.has_factors(problem):
         text += """\
-      unit_0[rb] = inverse_factor(factors[rb] & 0xffff), unit_8[rb] = inverse_factor(factors[rb] >> 16);
+      unit_0[rb] = inverse_factor(factors[rb]), unit_8[rb] = inverse_factor(factors[rb] >> 16);
 """
     if problem.bias:
         text += """\

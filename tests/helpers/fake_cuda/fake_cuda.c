@@ -305,7 +305,7 @@ static size_t packed_bytes(const problem *p) {
     size_t strips = (size_t)(p->n + 63) / 64, blocks = strips * (size_t)((p->k + 127) / 128);
     size_t group = p->zeros ? 160 : 128;
     return p->whole_k ? blocks * 4096 + strips * group
-                      : blocks * (4096 + (size_t)(128 / p->group) * group) + (p->bf16 ? 0 : strips * 128);
+                      : blocks * (4096 + (size_t)(128 / p->group) * group) + (p->bf16 ? 0 : strips * 128 + 16);
 }
 
 static void compute(const problem *p, const uint16_t *x, long long ldx, const uint8_t *packed,

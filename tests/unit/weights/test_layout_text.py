@@ -18,6 +18,7 @@ from ptxgen.weights.layout import packed_layout
 from ptxgen.weights.layout_text import layout_formula, layout_words
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import QuantizedWeight
+from ptxgen.weights.spread import spread
 
 OPERATORS = {
     ast.Add: operator.add,
@@ -102,6 +103,7 @@ def test_the_formula_finds_every_row_factor(group: int, zero: str) -> None:
     words = layout_words(problem)
     ((place, field),) = FACTOR.findall(str(words["formula"]))
     assert field == "min(30, 33 - exponent field of the row's largest scale)"
+    assert spread(weight).wide_rows == 0
     found = set()
     for feature in range(72):
         names = {name: value for name, value in words.items() if isinstance(value, int)}

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from ptxgen.errors import TensorError
 from ptxgen.problem import Problem
 from ptxgen.weights.layout import packed_layout
-from ptxgen.weights.pack import pack, row_factors, unpack
+from ptxgen.weights.pack import pack, unpack
 from ptxgen.weights.quantize import TORCH_DTYPES, QuantizedWeight
+from ptxgen.weights.spread import row_factors, spread, wide_rows
 
 WHOLE_K = -1
 
@@ -33,10 +34,25 @@ def random_weight(problem: Problem, seed: int = 0) -> QuantizedWeight:
     return QuantizedWeight(q, scales, zeros if problem.zero == "int" else None)
 
 
-def factor_of(largest: float) -> float:
-    """2^12 * f of a row whose largest scale has this size, by floating-point functions alone."""
+def is_wide(sizes: list[float]) -> bool:
+    """A product with the fast way's f could be a subnormal number, and f is no help."""
+    sizes = [size for size in sizes if size]
+    f = fast_factor(max(sizes, default=0.0))
+    return f < 1 and min(sizes) * f < 2.0**-14
+
+
+def fast_factor(largest: float) -> float:
+    """f of a row whose largest scale has this size, by floating-point functions alone."""
     _, exponent = math.frexp(largest)  # largest is in [2^(exponent - 1), 2^exponent)
-    return 2.0 ** (12 + (min(3, -8 - exponent) if largest else 3))
+    return 2.0 ** (min(3, -8 - exponent) if largest else 3)
+
+
+def factor_of(sizes: list[float]) -> float:
+    """2^12 * f of a row with scales of these sizes."""
+    if not is_wide(sizes):
+        return 2.0**12 * fast_factor(max(sizes, default=0.0))
+    middle = max(sizes) >= 4096 and min(size for size in sizes if size) >= 2.0**-10
+    return 2.0**8 if middle else 2.0**12
 
 
 def half_bytes(value: torch.Tensor) -> bytes:
@@ -68,11 +84,17 @@ class SlowPacker:
             return b"\0\0"
         return half_bytes(self.scales[feature, group])
 
-    def factor(self, feature: int) -> bytes:
+    def sizes(self, feature: int) -> list[float]:
         if feature >= self.problem.n:
-            return struct.pack("<e", 2.0**15)
-        largest = max(abs(float(scale)) for scale in self.scales[feature])
-        return struct.pack("<e", factor_of(largest))
+            return []
+        return self.scales[feature].double().abs().tolist()
+
+    def wide(self, strip: int) -> bool:
+        return any(is_wide(self.sizes(feature)) for feature in range(64 * strip, 64 * strip + 64))
+
+    def factor(self, feature: int) -> bytes:
+        sign = -1 if self.wide(feature // 64) else 1
+        return struct.pack("<e", sign * factor_of(self.sizes(feature)))
 
     def word(self, feature0: int, k0: int, lane: int) -> int:
         g, t = lane // 4, lane % 4
@@ -125,6 +147,7 @@ class SlowPacker:
         elif self.problem.dtype == "fp16":
             pairs = [(row + g, row + g + 8) for row in rows for g in range(8)]
             data += b"".join(self.factor(low) + self.factor(high) for low, high in pairs)
+            data += struct.pack("<4I", 3, sum(map(self.wide, range(strips))), 0, 0)
         return data
 
 
@@ -177,13 +200,68 @@ def test_row_factors_of_every_size_lie_behind_the_blocks(zero: str) -> None:
     weight, layout = wide_weight(problem), packed_layout(problem)
     packed = pack(weight, problem)
     assert bytes(packed.tolist()) == SlowPacker(weight, problem).pack()
-    table = packed[layout.blocks_bytes :].view(torch.float16)
+    table = packed[layout.blocks_bytes : -16].view(torch.float16)
     assert table.shape == (256,)
     factors = row_factors(weight.scales)
-    assert set(factors.log2().tolist()) == set(range(-12, 16))
+    found = factors.abs().log2()
+    assert {8, 12, 15} <= set(found.tolist())  # of wide rows, and the largest
+    assert found[~wide_rows(weight.scales)].min() < 0
     for n in range(256):  # [strip][row block][g][2], as one number
         where = n // 64 * 64 + n % 64 // 16 * 16 + n % 8 * 2 + n % 16 // 8
-        assert table[where] == (factors[n] if n < problem.n else 2.0**15)
+        assert table[where].abs() == (factors[n].abs() if n < problem.n else 2.0**15)
+        assert (table[where] < 0) == bool(wide_rows(weight.scales)[n // 64 * 64 :][:64].any())
+
+
+@pytest.mark.parametrize("zero", ["sym", "int"])
+def test_wide_rows_are_counted_and_their_strips_marked(zero: str) -> None:
+    """One row too far apart by a hair, in the second of four strips."""
+    problem = problem_of(200, 192, 64, zero)
+    weight = random_weight(problem)
+    weight.scales[:] = 0.02
+    weight.scales[70] = torch.tensor([2.0**-3, -(2.0**-8), 0.0])
+    found = spread(weight)
+    assert (found.wide_rows, found.rows, found.wide_strips, found.strips) == (0, 200, 0, 4)
+    weight.scales[70, 1] = torch.nextafter(weight.scales[70, 1], torch.tensor(0.0).half())
+    found = spread(weight)
+    assert (found.wide_rows, found.rows, found.wide_strips, found.strips) == (1, 200, 1, 4)
+    packed = pack(weight, problem)
+    assert bytes(packed.tolist()) == SlowPacker(weight, problem).pack()
+    table = packed[packed_layout(problem).blocks_bytes : -16].view(torch.float16)
+    assert (table < 0).tolist() == [64 <= n < 128 for n in range(256)]
+    assert packed[-16:].view(torch.int32).tolist() == [3, 1, 0, 0]
+
+
+def rounded(value: int, least: int) -> int:
+    """To 11 bits, to nearest even, and multiples of 2^least; all numbers are in units of 2^-60."""
+    step = 1 << max(value.bit_length() - 11, least + 60, 0)
+    whole, rest = divmod(value, step)
+    return step * (whole + (2 * rest > step or (2 * rest == step and whole % 2 == 1)))
+
+
+@pytest.mark.parametrize("field", range(31))
+def test_narrow_rows_round_every_weight_as_promised_or_finer(field: int) -> None:
+    """Every fp16 scale, every q - zero, the factor of every row that is narrow: by whole numbers.
+
+    The rounding of (q - zero) * scale * f, over f, is that of (q - zero) * scale, or has a step of
+    fewer than 2^-24 and is nearer to the product.
+    """
+    mantissas = range(1024)
+    scales = [(m << 36 if field == 0 else (1024 + m) << 35 + field) for m in mantissas]  # x 2^60
+    # Of the largest scale's exponent field all that a narrow row may have with this one.
+    for top in range(field, 31):
+        stored = torch.tensor([[field << 10 | 512, top << 10 | 512]], dtype=torch.int16)
+        scale_pair = stored.view(torch.float16)
+        if bool(wide_rows(scale_pair)[0]):
+            continue
+        f = round(math.log2(float(row_factors(scale_pair)[0]))) - 12
+        for scale in scales[:: 1 if top - field < 2 else 7]:
+            for steps in range(1, 16):
+                product = steps * scale
+                promised = rounded(product, -24)
+                got = rounded(product, -24 - f)  # a step of 2^-24 there is one of 2^-24 / f here
+                assert got == promised or (
+                    f > 0 and abs(got - product) <= abs(promised - product)
+                ), (scale, steps, f)
 
 
 def test_unpack_does_not_look_at_row_factors() -> None:
@@ -211,7 +289,7 @@ def test_a_row_factor_brings_the_largest_scale_into_its_binade(sign: int) -> Non
         factor = stored / 2**12
         assert mantissa == 0.5
         assert 2.0**-12 <= stored <= 2.0**15
-        assert stored == factor_of(abs(scale))
+        assert stored == factor_of([abs(scale), abs(scale) / 2])
         if factor == 2.0**3:
             assert abs(scale) * factor < 2.0**-8
         else:
@@ -311,11 +389,12 @@ def test_a_large_weight_packs_in_seconds() -> None:
     [
         torch.zeros(10, dtype=torch.uint8),
         torch.zeros(4224, dtype=torch.uint8),
-        torch.zeros(4352, dtype=torch.int8),
-        torch.zeros(8704, dtype=torch.uint8)[::2],
-        torch.zeros(1, 4352, dtype=torch.uint8),
+        torch.zeros(4352, dtype=torch.uint8),  # layout version 2
+        torch.zeros(4368, dtype=torch.int8),
+        torch.zeros(8736, dtype=torch.uint8)[::2],
+        torch.zeros(1, 4368, dtype=torch.uint8),
     ],
 )
 def test_unpack_refuses_another_tensor(packed: torch.Tensor) -> None:
-    with pytest.raises(TensorError, match=r"\(4352,\) bytes"):
+    with pytest.raises(TensorError, match=r"\(4368,\) bytes"):
         unpack(packed, problem_of(64, 128, 128))
