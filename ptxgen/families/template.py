@@ -34,6 +34,15 @@ ENVIRONMENT = Environment(
 )
 
 
+def deeper(text: str) -> str:
+    """The text inside one more pair of braces; directives stay at the start of their lines."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line if line.startswith(("#", "\n")) else f"  {line}" for line in lines)
+
+
+ENVIRONMENT.filters["deeper"] = deeper
+
+
 @lru_cache
 def _template(name: str) -> Template:
     return ENVIRONMENT.get_template(name)
