@@ -11,10 +11,7 @@ from dataclasses import dataclass
 
 from ptxgen.arch import ArchSpec
 from ptxgen.families.kernel_text import kernel_text
-from ptxgen.families.mma import dequant
 from ptxgen.problem import Problem
-from ptxgen.ptx import global_memory, packed16, shuffle
-from ptxgen.ptx.instruction import Instruction
 from ptxgen.source import KernelSource, LaunchPlan
 from ptxgen.weights.layout import BLOCK_K, BLOCK_ROWS, packed_layout
 
@@ -27,16 +24,10 @@ bytes of a row together."""
 
 @dataclass(frozen=True, slots=True)
 class _OnWeights:
+    """What the section of the dequantization asks of a config."""
+
     scale_on: str = "weights"
     dequant: str = "magic"
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """What the texts of dequant ask of a kernel."""
-
-    problem: Problem
-    config: _OnWeights = _OnWeights()
 
 
 def launch_plan(problem: Problem) -> LaunchPlan:
@@ -55,31 +46,13 @@ def launch_plan(problem: Problem) -> LaunchPlan:
 
 def emit_dequantize(problem: Problem, arch: ArchSpec) -> KernelSource:
     """The kernel's text and launch plan; every problem has one, on every arch."""
-    shape = _Shape(problem)
     text = kernel_text(
         "dequantize/kernel.cu.jinja",
+        problem,
         arch,
-        _instructions(shape, arch),
         entry=ENTRY,
-        problem=problem,
-        config=shape.config,
-        layout=packed_layout(problem),
+        config=_OnWeights(),
         threads=THREADS,
         blocks=BLOCKS,
     )
     return KernelSource(text, arch.name, launch_plan(problem), ENTRY)
-
-
-def _instructions(shape: _Shape, arch: ArchSpec) -> list[Instruction]:
-    found = [
-        global_memory.ld_global_nc_v4(),
-        global_memory.ld_global_nc_u32(),
-        global_memory.st_global_v4(),
-        shuffle.lane_xor(1),
-        shuffle.lane_xor(2),
-        packed16.merge_bytes(),
-        *dequant.instructions(shape, arch),
-    ]
-    if shape.problem.zero == "int":
-        found.append(global_memory.ld_global_nc_u8())
-    return found

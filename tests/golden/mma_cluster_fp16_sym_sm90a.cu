@@ -11,7 +11,6 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 enum : int { N = 4096 };  // output features
-enum : int { K = 4096 };  // inputs
 enum : int { BLOCK_M = 8 };  // tokens of the CTA's tile
 enum : int { BLOCK_N = 32 };  // output features of the CTA's tile
 enum : int { BLOCK_K = 512 };  // inputs of a stage
@@ -40,85 +39,12 @@ enum : int { META_OFFSET = 8192 };  // scales and zero points in a slot
 enum : int { META_BYTES = 64 };  // of a warp's tile and block
 enum : int { ROW_BLOCK_SCALE_BYTES = 32 };
 
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
-__device__ __forceinline__ void cp_async_wait_0() {
-  asm volatile("cp.async.wait_group 0;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
-__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(row)
-      : "memory");
-}
-
-// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
-__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
-      :
-      : "r"(dst), "l"(src)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-      :
-      : "r"(dst), "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
-      :
-      : "r"(dst), "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
-__device__ __forceinline__ void cp_async_commit() {
-  asm volatile("cp.async.commit_group;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cvta
-__device__ __forceinline__ u32 shared_address(const void* p) {
-  u32 a;
-  asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }"
-      : "=r"(a)
-      : "l"(p));
-  return a;
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(src)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ u32 ld_shared_u32(u32 src) {
+// PTX ISA: Half Precision Floating-Point: sub, fma
+__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
   u32 d;
-  asm volatile("ld.shared.b32 %0, [%1];"
+  asm("sub.rn.f16x2 %0, %1, %2;"
       : "=r"(d)
-      : "r"(src)
-      : "memory");
+      : "r"(a), "r"(b));
   return d;
 }
 
@@ -140,22 +66,101 @@ __device__ __forceinline__ u32 pick_high(u32 value) {
   return d;
 }
 
-// PTX ISA: Half Precision Floating-Point: sub, fma
-__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
+// PTX ISA: Data Movement and Conversion Instructions: cvta
+__device__ __forceinline__ u32 shared_address(const void* p) {
+  u32 a;
+  asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }"
+      : "=r"(a)
+      : "l"(p));
+  return a;
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
+      :
+      : "r"(dst), "l"(src)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_shared_u32(u32 src) {
   u32 d;
-  asm("sub.rn.f16x2 %0, %1, %2;"
+  asm volatile("ld.shared.b32 %0, [%1];"
       : "=r"(d)
-      : "r"(a), "r"(b));
+      : "r"(src)
+      : "memory");
   return d;
 }
 
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(src)
+      : "memory");
+}
+
+// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
+__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(row)
+      : "memory");
+}
+
+// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // PTX ISA: Data Movement and Conversion Instructions: cvt
-__device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
-  u32 d;
-  asm("cvt.rn.f16x2.f32 %0, %2, %1;"
-      : "=r"(d)
-      : "f"(lo), "f"(hi));
-  return d;
+__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(lo), "=f"(hi)
+      : "r"(value));
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
+__device__ __forceinline__ void cp_async_wait_0() {
+  asm volatile("cp.async.wait_group 0;"
+      :
+      :
+      : "memory");
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: st
@@ -167,10 +172,12 @@ __device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: cvt
-__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-      : "=f"(lo), "=f"(hi)
-      : "r"(value));
+__device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
+  u32 d;
+  asm("cvt.rn.f16x2.f32 %0, %2, %1;"
+      : "=r"(d)
+      : "f"(lo), "f"(hi));
+  return d;
 }
 
 // PTX ISA: Parallel Synchronization and Communication Instructions: membar, fence
@@ -197,15 +204,6 @@ __device__ __forceinline__ void cluster_wait() {
       : "memory");
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: mapa
-__device__ __forceinline__ u32 map_to_cta(u32 address, u32 rank) {
-  u32 mapped;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(mapped)
-      : "r"(address), "r"(rank));
-  return mapped;
-}
-
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ float4 ld_cluster_v4(u32 src) {
   float4 v;
@@ -216,20 +214,13 @@ __device__ __forceinline__ float4 ld_cluster_v4(u32 src) {
   return v;
 }
 
-// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
-__device__ __forceinline__ void launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
-__device__ __forceinline__ void wait_for_previous() {
-  asm volatile("griddepcontrol.wait;"
-      :
-      :
-      : "memory");
+// PTX ISA: Data Movement and Conversion Instructions: mapa
+__device__ __forceinline__ u32 map_to_cta(u32 address, u32 rank) {
+  u32 mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(mapped)
+      : "r"(address), "r"(rank));
+  return mapped;
 }
 
 // Eight nibbles of `word` to the A fragment of mma.m16n8k16, as q - zero, bit-exact.

@@ -45,67 +45,22 @@ enum : int { ROW_BLOCK_PIECES = 10 };  // of 8 bytes, of scales and zero points
 enum : int { META_ROUNDS = 1 };  // a lane copies one in each
 enum : int { BLOCK_SCALE_BYTES = 256 };  // scales of a block
 
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
-__device__ __forceinline__ void cp_async_wait_1() {
-  asm volatile("cp.async.wait_group 1;"
-      :
-      :
-      : "memory");
+// PTX ISA: Half Precision Floating-Point: sub, fma
+__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
+  u32 d;
+  asm("{ .reg .b32 one, n; mov.b32 one, 0x3f803f80; neg.bf16x2 n, %2; fma.rn.bf16x2 %0, %1, one, n; }"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
 }
 
-// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
-__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(row)
-      : "memory");
-}
-
-// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
-__device__ __forceinline__ void ldmatrix_x2(u32* d, u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-      : "=r"(d[0]), "=r"(d[1])
-      : "r"(row)
-      : "memory");
-}
-
-// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
-__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
-      :
-      : "r"(dst), "l"(src)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-      :
-      : "r"(dst), "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
-      :
-      : "r"(dst), "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
-__device__ __forceinline__ void cp_async_commit() {
-  asm volatile("cp.async.commit_group;"
-      :
-      :
-      : "memory");
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_low(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x000f000f, 0x43004300, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: cvta
@@ -117,11 +72,27 @@ __device__ __forceinline__ u32 shared_address(const void* p) {
   return a;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(src)
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
+      :
+      : "r"(dst), "l"(src)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
       : "memory");
 }
 
@@ -145,31 +116,28 @@ __device__ __forceinline__ u32 ld_shared_u8(u32 src) {
   return d;
 }
 
-// PTX ISA: Logic and Shift Instructions: lop3
-__device__ __forceinline__ u32 pick_low(u32 value) {
-  u32 d;
-  asm("lop3.b32 %0, %1, 0x000f000f, 0x43004300, 0xea;"
-      : "=r"(d)
-      : "r"(value));
-  return d;
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(src)
+      : "memory");
 }
 
-// PTX ISA: Half Precision Floating-Point: sub, fma
-__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
-  u32 d;
-  asm("{ .reg .b32 one, n; mov.b32 one, 0x3f803f80; neg.bf16x2 n, %2; fma.rn.bf16x2 %0, %1, one, n; }"
-      : "=r"(d)
-      : "r"(a), "r"(b));
-  return d;
+// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
+__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(row)
+      : "memory");
 }
 
-// PTX ISA: Half Precision Floating-Point: mul, fma
-__device__ __forceinline__ u32 mul2(u32 a, u32 b) {
-  u32 d;
-  asm("{ .reg .b32 z; mov.b32 z, 0x80008000; fma.rn.bf16x2 %0, %1, %2, z; }"
-      : "=r"(d)
-      : "r"(a), "r"(b));
-  return d;
+// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
+__device__ __forceinline__ void ldmatrix_x2(u32* d, u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+      : "=r"(d[0]), "=r"(d[1])
+      : "r"(row)
+      : "memory");
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: prmt
@@ -190,20 +158,35 @@ __device__ __forceinline__ u32 high_half_twice(u32 value) {
   return d;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: cvt
-__device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
+// PTX ISA: Half Precision Floating-Point: mul, fma
+__device__ __forceinline__ u32 mul2(u32 a, u32 b) {
   u32 d;
-  asm("cvt.rn.bf16x2.f32 %0, %2, %1;"
+  asm("{ .reg .b32 z; mov.b32 z, 0x80008000; fma.rn.bf16x2 %0, %1, %2, z; }"
       : "=r"(d)
-      : "f"(lo), "f"(hi));
+      : "r"(a), "r"(b));
   return d;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: st
-__device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
-  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
+// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;"
       :
-      : "l"(dst), "r"(a), "r"(b)
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
+__device__ __forceinline__ void cp_async_wait_1() {
+  asm volatile("cp.async.wait_group 1;"
+      :
+      :
       : "memory");
 }
 
@@ -222,21 +205,28 @@ __device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value)
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: st
+__device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
+      :
+      : "l"(dst), "r"(a), "r"(b)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
+  u32 d;
+  asm("cvt.rn.bf16x2.f32 %0, %2, %1;"
+      : "=r"(d)
+      : "f"(lo), "f"(hi));
+  return d;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: st
 __device__ __forceinline__ void st_partial(float* dst, float4 v) {
   asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};"
       :
       : "l"(dst), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
       : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ float4 ld_partial(const float* src) {
-  float4 v;
-  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
-      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-      : "l"(src)
-      : "memory");
-  return v;
 }
 
 // PTX ISA: Parallel Synchronization and Communication Instructions: atom
@@ -247,6 +237,16 @@ __device__ __forceinline__ u32 arrive_on_tile(u32* counter) {
       : "l"(counter), "r"(SPLIT_K - 1)
       : "memory");
   return before;
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ float4 ld_partial(const float* src) {
+  float4 v;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+      : "l"(src)
+      : "memory");
+  return v;
 }
 
 // Eight nibbles of `word` to the A fragment of mma.m16n8k16, as q - zero, bit-exact.

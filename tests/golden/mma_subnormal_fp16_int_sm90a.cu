@@ -11,7 +11,6 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 enum : int { N = 4096 };  // output features
-enum : int { K = 4096 };  // inputs
 enum : int { BLOCK_M = 8 };  // tokens of the CTA's tile
 enum : int { BLOCK_N = 16 };  // output features of the CTA's tile
 enum : int { BLOCK_K = 1024 };  // inputs of a stage
@@ -45,27 +44,21 @@ enum : int { ROW_BLOCK_PIECES = 5 };  // of 8 bytes, of scales and zero points
 enum : int { META_ROUNDS = 1 };  // a lane copies one in each
 enum : int { BLOCK_SCALE_BYTES = 128 };  // scales of a block
 
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
-__device__ __forceinline__ void cp_async_wait_0() {
-  asm volatile("cp.async.wait_group 0;"
+// PTX ISA: Data Movement and Conversion Instructions: cvta
+__device__ __forceinline__ u32 shared_address(const void* p) {
+  u32 a;
+  asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }"
+      : "=r"(a)
+      : "l"(p));
+  return a;
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;"
       :
       :
       : "memory");
-}
-
-// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
-__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(row)
-      : "memory");
-}
-
-// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
-__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: cp.async
@@ -77,14 +70,6 @@ __device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-      :
-      : "r"(dst), "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
 __device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
       :
@@ -92,28 +77,11 @@ __device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 byt
       : "memory");
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
-__device__ __forceinline__ void cp_async_commit() {
-  asm volatile("cp.async.commit_group;"
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
       :
-      :
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cvta
-__device__ __forceinline__ u32 shared_address(const void* p) {
-  u32 a;
-  asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }"
-      : "=r"(a)
-      : "l"(p));
-  return a;
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(src)
+      : "r"(dst), "l"(src), "r"(bytes)
       : "memory");
 }
 
@@ -137,13 +105,58 @@ __device__ __forceinline__ u32 ld_shared_u8(u32 src) {
   return d;
 }
 
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(src)
+      : "memory");
+}
+
+// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
+__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(row)
+      : "memory");
+}
+
+// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // PTX ISA: Data Movement and Conversion Instructions: cvt
-__device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
-  u32 d;
-  asm("cvt.rn.f16x2.f32 %0, %2, %1;"
-      : "=r"(d)
-      : "f"(lo), "f"(hi));
-  return d;
+__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(lo), "=f"(hi)
+      : "r"(value));
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
+__device__ __forceinline__ void cp_async_wait_0() {
+  asm volatile("cp.async.wait_group 0;"
+      :
+      :
+      : "memory");
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: st
@@ -155,26 +168,12 @@ __device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: cvt
-__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-      : "=f"(lo), "=f"(hi)
-      : "r"(value));
-}
-
-// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
-__device__ __forceinline__ void launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
-__device__ __forceinline__ void wait_for_previous() {
-  asm volatile("griddepcontrol.wait;"
-      :
-      :
-      : "memory");
+__device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
+  u32 d;
+  asm("cvt.rn.f16x2.f32 %0, %2, %1;"
+      : "=r"(d)
+      : "f"(lo), "f"(hi));
+  return d;
 }
 
 // Eight nibbles of `word` to the A fragment of mma.m16n8k16, as FP16 subnormals, bit-exact: q * 2^-24

@@ -40,20 +40,58 @@ enum : int { GROUP_STEPS = 8 };  // k16 steps of a group
 enum : int { BLOCK_SCALE_BYTES = 128 };  // scales of a block
 enum : u64 { TABLE_OFFSET = 8716288 };  // row factors
 
-// PTX ISA: Miscellaneous Instructions: setmaxnreg
-__device__ __forceinline__ void set_registers_down_40() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"
-      :
-      :
-      : "memory");
+// PTX ISA: Half Precision Floating-Point: mul
+__device__ __forceinline__ u32 mul2_by_low(u32 a, u32 b) {
+  u32 d;
+  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {l, l}; mul.rn.f16x2 %0, %1, b; }"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
 }
 
-// PTX ISA: Miscellaneous Instructions: setmaxnreg
-__device__ __forceinline__ void set_registers_up_232() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"
-      :
-      :
-      : "memory");
+// PTX ISA: Half Precision Floating-Point: sub
+__device__ __forceinline__ u32 sub2_by_low(u32 a, u32 b) {
+  u32 d;
+  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {l, l}; sub.rn.f16x2 %0, %1, b; }"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
+}
+
+// PTX ISA: Half Precision Floating-Point: mul
+__device__ __forceinline__ u32 mul2_by_high(u32 a, u32 b) {
+  u32 d;
+  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {h, h}; mul.rn.f16x2 %0, %1, b; }"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
+}
+
+// PTX ISA: Half Precision Floating-Point: sub
+__device__ __forceinline__ u32 sub2_by_high(u32 a, u32 b) {
+  u32 d;
+  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {h, h}; sub.rn.f16x2 %0, %1, b; }"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
+}
+
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_low(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x000f000f, 0x64006400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_high(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x00f000f0, 0x54005400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
 }
 
 // PTX ISA: Data Movement and Conversion Instructions: cvta
@@ -73,11 +111,11 @@ __device__ __forceinline__ void launch_dependents() {
       : "memory");
 }
 
-// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
-__device__ __forceinline__ void wait_for_previous() {
-  asm volatile("griddepcontrol.wait;"
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk.prefetch
+__device__ __forceinline__ void bulk_prefetch(const void* src, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
       :
-      :
+      : "l"(src), "r"(bytes)
       : "memory");
 }
 
@@ -105,27 +143,11 @@ __device__ __forceinline__ void prefetch_tensor_map(u64 map_address) {
       : "memory");
 }
 
-// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.test_wait, mbarrier.try_wait
-__device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
-  asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }"
-      :
-      : "r"(barrier), "r"(parity)
-      : "memory");
-}
-
 // PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.arrive
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
       :
       : "r"(barrier), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk.tensor
-__device__ __forceinline__ void tensor_copy_2d(u32 dst, u64 map_address, int c0, int c1, u32 barrier) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-      :
-      : "r"(dst), "l"(map_address), "r"(c0), "r"(c1), "r"(barrier)
       : "memory");
 }
 
@@ -137,47 +159,97 @@ __device__ __forceinline__ void bulk_copy(u32 dst, const void* src, u32 bytes, u
       : "memory");
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk.prefetch
-__device__ __forceinline__ void bulk_prefetch(const void* src, u32 bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk.tensor
+__device__ __forceinline__ void tensor_copy_2d(u32 dst, u64 map_address, int c0, int c1, u32 barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
       :
-      : "l"(src), "r"(bytes)
+      : "r"(dst), "l"(map_address), "r"(c0), "r"(c1), "r"(barrier)
       : "memory");
 }
 
-// PTX ISA: Half Precision Floating-Point: sub
-__device__ __forceinline__ u32 sub2_by_low(u32 a, u32 b) {
+// PTX ISA: Miscellaneous Instructions: setmaxnreg
+__device__ __forceinline__ void set_registers_down_40() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.test_wait, mbarrier.try_wait
+__device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
+  asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }"
+      :
+      : "r"(barrier), "r"(parity)
+      : "memory");
+}
+
+// PTX ISA: Miscellaneous Instructions: setmaxnreg
+__device__ __forceinline__ void set_registers_up_232() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"
+      :
+      :
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(src)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_shared_u32(u32 src) {
   u32 d;
-  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {l, l}; sub.rn.f16x2 %0, %1, b; }"
+  asm volatile("ld.shared.b32 %0, [%1];"
       : "=r"(d)
-      : "r"(a), "r"(b));
+      : "r"(src)
+      : "memory");
   return d;
 }
 
-// PTX ISA: Half Precision Floating-Point: mul
-__device__ __forceinline__ u32 mul2_by_low(u32 a, u32 b) {
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_shared_u8(u32 src) {
   u32 d;
-  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {l, l}; mul.rn.f16x2 %0, %1, b; }"
+  asm volatile("ld.shared.u8 %0, [%1];"
       : "=r"(d)
-      : "r"(a), "r"(b));
+      : "r"(src)
+      : "memory");
   return d;
 }
 
-// PTX ISA: Half Precision Floating-Point: sub
-__device__ __forceinline__ u32 sub2_by_high(u32 a, u32 b) {
+// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.arrive
+__device__ __forceinline__ void mbarrier_arrive_if(u32 barrier, u32 yes) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p mbarrier.arrive.shared::cta.b64 _, [%0]; }"
+      :
+      : "r"(barrier), "r"(yes)
+      : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_global_nc_u32(const void* src) {
   u32 d;
-  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {h, h}; sub.rn.f16x2 %0, %1, b; }"
+  asm("ld.global.nc.b32 %0, [%1];"
       : "=r"(d)
-      : "r"(a), "r"(b));
+      : "l"(src));
   return d;
 }
 
-// PTX ISA: Half Precision Floating-Point: mul
-__device__ __forceinline__ u32 mul2_by_high(u32 a, u32 b) {
+// PTX ISA: Data Movement and Conversion Instructions: shfl.sync
+__device__ __forceinline__ u32 warp_uniform(u32 value) {
   u32 d;
-  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {h, h}; mul.rn.f16x2 %0, %1, b; }"
+  asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;"
       : "=r"(d)
-      : "r"(a), "r"(b));
+      : "r"(value));
   return d;
 }
 
@@ -190,63 +262,19 @@ __device__ __forceinline__ u32 mul2(u32 a, u32 b) {
   return d;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ u32 ld_global_nc_u32(const void* src) {
-  u32 d;
-  asm("ld.global.nc.b32 %0, [%1];"
-      : "=r"(d)
-      : "l"(src));
-  return d;
-}
-
-// PTX ISA: Logic and Shift Instructions: lop3
-__device__ __forceinline__ u32 pick_low(u32 value) {
-  u32 d;
-  asm("lop3.b32 %0, %1, 0x000f000f, 0x64006400, 0xea;"
-      : "=r"(d)
-      : "r"(value));
-  return d;
-}
-
-// PTX ISA: Logic and Shift Instructions: lop3
-__device__ __forceinline__ u32 pick_high(u32 value) {
-  u32 d;
-  asm("lop3.b32 %0, %1, 0x00f000f0, 0x54005400, 0xea;"
-      : "=r"(d)
-      : "r"(value));
-  return d;
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(src)
-      : "memory");
-}
-
-// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async
-__device__ __forceinline__ void wgmma_m64n128k16(float (&d)[16][4], const u32 (&a)[4], u32 b) {
-  asm volatile("{ .reg .b64 descriptor; mov.b64 descriptor, {%68, 0x40000040}; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, descriptor, 1, 1, 1, 0; }"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]), "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: shfl.sync
-__device__ __forceinline__ u32 warp_uniform(u32 value) {
-  u32 d;
-  asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;"
-      : "=r"(d)
-      : "r"(value));
-  return d;
-}
-
 // PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;"
       :
       :
+      : "memory");
+}
+
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async
+__device__ __forceinline__ void wgmma_m64n128k16_swizzled(float (&d)[16][4], const u32 (&a)[4], u32 b) {
+  asm volatile("{ .reg .b64 descriptor; mov.b64 descriptor, {%68, 0x40000040}; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, descriptor, 1, 1, 1, 0; }"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]), "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b)
       : "memory");
 }
 
@@ -274,40 +302,19 @@ __device__ __forceinline__ void wgmma_wait_0() {
       : "memory");
 }
 
-// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.arrive
-__device__ __forceinline__ void mbarrier_arrive_if(u32 barrier, u32 yes) {
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p mbarrier.arrive.shared::cta.b64 _, [%0]; }"
-      :
-      : "r"(barrier), "r"(yes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ u32 ld_shared_u32(u32 src) {
-  u32 d;
-  asm volatile("ld.shared.b32 %0, [%1];"
-      : "=r"(d)
-      : "r"(src)
-      : "memory");
-  return d;
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ u32 ld_shared_u8(u32 src) {
-  u32 d;
-  asm volatile("ld.shared.u8 %0, [%1];"
-      : "=r"(d)
-      : "r"(src)
-      : "memory");
-  return d;
-}
-
 // PTX ISA: Data Movement and Conversion Instructions: cvt
-__device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
+__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(lo), "=f"(hi)
+      : "r"(value));
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_global_nc_u16(const void* src) {
   u32 d;
-  asm("cvt.rn.f16x2.f32 %0, %2, %1;"
+  asm("{ .reg .u16 h; ld.global.nc.u16 h, [%1]; cvt.u32.u16 %0, h; }"
       : "=r"(d)
-      : "f"(lo), "f"(hi));
+      : "l"(src));
   return d;
 }
 
@@ -317,6 +324,15 @@ __device__ __forceinline__ void store_turned(u32 row, u32 a, u32 b) {
       :
       : "r"(row), "r"(a), "r"(b)
       : "memory");
+}
+
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
+  u32 d;
+  asm("cvt.rn.f16x2.f32 %0, %2, %1;"
+      : "=r"(d)
+      : "f"(lo), "f"(hi));
+  return d;
 }
 
 // PTX ISA: Parallel Synchronization and Communication Instructions: bar, barrier
@@ -341,22 +357,6 @@ __device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
       :
       : "l"(dst), "r"(a), "r"(b)
       : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cvt
-__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-      : "=f"(lo), "=f"(hi)
-      : "r"(value));
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ u32 ld_global_nc_u16(const void* src) {
-  u32 d;
-  asm("{ .reg .u16 h; ld.global.nc.u16 h, [%1]; cvt.u32.u16 %0, h; }"
-      : "=r"(d)
-      : "l"(src));
-  return d;
 }
 
 // Eight nibbles of `word` to an A fragment of wgmma: (q - zero) * scale, rounded once. A nibble alone is
@@ -585,7 +585,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
             const u32 x_tile = x_slot + (step / 4 * X_SLAB_BYTES + step % 4 * 32) / 16;
 #pragma unroll
             for (int rb = 0; rb < ROW_BLOCKS; ++rb)
-              wgmma_m64n128k16(acc[rb], a[chunk % 2][s][rb], x_tile);
+              wgmma_m64n128k16_swizzled(acc[rb], a[chunk % 2][s][rb], x_tile);
           }
           wgmma_commit();
           if (chunk == CHUNKS - 1 && stage + 1 < num_stages) {  // the next words, while this is multiplied

@@ -9,7 +9,6 @@ from ptxgen.families.wgmma.config import WgmmaConfig
 from ptxgen.families.wgmma.rules import violations
 from ptxgen.families.wgmma.shape import WgmmaShape
 from ptxgen.problem import Problem
-from ptxgen.ptx import cp_async, wgmma
 from ptxgen.source import KernelSource
 
 
@@ -23,13 +22,4 @@ def emit(problem: Problem, config: WgmmaConfig, arch: ArchSpec) -> KernelSource:
     if reasons:
         raise ConfigError(f"{config.key()} is illegal for {problem.key()}: {'; '.join(reasons)}.")
     shape = WgmmaShape(problem, config)
-    instructions = [
-        cp_async.cp_async_wait(config.num_stages - 3),
-        wgmma.wgmma_m64_k16(problem.dtype, config.block_m),
-        wgmma.wgmma_fence(),
-        wgmma.wgmma_commit(),
-        wgmma.wgmma_wait(1),
-        wgmma.wgmma_wait(0),
-        wgmma.fence_proxy_async(),
-    ]
-    return ring_kernel("families/wgmma/kernel.cu.jinja", shape, arch, instructions)
+    return ring_kernel("families/wgmma/kernel.cu.jinja", shape, arch)

@@ -20,10 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ptxgen.arch import ArchSpec
 from ptxgen.problem import SYMMETRIC_ZERO, Problem
-from ptxgen.ptx import global_memory, packed16
-from ptxgen.ptx.instruction import Instruction
 from ptxgen.weights.layout import packed_layout
 
 NIBBLE_STEP = 4
@@ -71,26 +68,6 @@ def has_factors(problem: Problem) -> bool:
 def zero_first(problem: Problem) -> bool:
     """Zero points are subtracted by an instruction of their own."""
     return problem.zero == "int" and not problem.whole_k
-
-
-def instructions(problem: Problem, arch: ArchSpec) -> list[Instruction]:
-    """The PTX that the texts of this module call."""
-    used = []
-    for half in ("low", "high"):
-        if zero_first(problem) or has_factors(problem):
-            used.append(packed16.sub2_by_half(problem.dtype, half))
-            used.append(packed16.mul2_by_half(problem.dtype, half))
-        if not zero_first(problem):
-            used.append(packed16.fma2_by_half(problem.dtype, half))
-    if not problem.whole_k or problem.zero == "int":
-        used.append(packed16.mul2(problem.dtype, arch))
-    if has_factors(problem):
-        used += [
-            global_memory.ld_global_nc_u32(),
-            packed16.and_or_const(0x000F000F, 0x64006400, "pick_low"),
-            packed16.and_or_const(0x00F000F0, 0x54005400, "pick_high"),
-        ]
-    return used
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from ptxgen.errors import ConfigError
 from ptxgen.families.kernel_text import kernel_text
 from ptxgen.families.wgmma_tma import dequant
 from ptxgen.families.wgmma_tma.config import WgmmaTmaConfig
-from ptxgen.families.wgmma_tma.ptx_used import instructions
 from ptxgen.families.wgmma_tma.rules import violations
 from ptxgen.families.wgmma_tma.schedule import MOST_SHARERS
 from ptxgen.families.wgmma_tma.shape import (
@@ -33,11 +32,9 @@ def emit(problem: Problem, config: WgmmaTmaConfig, arch: ArchSpec) -> KernelSour
     shape = TmaShape(problem, config)
     text = kernel_text(
         "families/wgmma_tma/kernel.cu.jinja",
+        problem,
         arch,
-        instructions(shape, arch),
-        problem=problem,
         config=config,
-        layout=shape.layout,
         shape=shape,
         has_factors=dequant.has_factors(problem),
         zero_first=dequant.zero_first(problem),
