@@ -15,7 +15,7 @@ from ptxgen.weights.layout import LAYOUT_VERSION, WEIGHT_BYTES, packed_layout
 PTX_HERE = "//@ PTX\n"
 """The line of a template in whose place the functions of the PTX instructions come."""
 
-_CONSTANT = re.compile(r"enum : \w+ \{ (\w+) = \d+ \};")
+_CONSTANT = re.compile(r"enum : \w+ \{ (\w+) = \w+ \};")
 _CONSTANT_NAME = re.compile(r"\b[A-Z][A-Z0-9_]*\b")
 _COMMENT = re.compile(r"//.*")
 

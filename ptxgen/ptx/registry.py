@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
 
@@ -130,4 +131,6 @@ def _taken(maker: Maker) -> set[str]:
 
 def _made(maker: Maker, given: dict[str, object], values: dict[str, object]) -> Instruction:
     taken = _taken(maker)
-    return maker(**{**given, **{name: values[name] for name in values if name in taken}})
+    made = maker(**{**given, **{name: values[name] for name in values if name in taken}})
+    about = (inspect.getdoc(maker) or "").partition("\n\n")[0]
+    return replace(made, about=about.replace("`", ""))

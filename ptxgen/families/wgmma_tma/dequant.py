@@ -78,12 +78,18 @@ class Powers:
         scales: pair that makes of the scales at hand those of dequantize().
         minus_eight: pair that makes of them its shifts, of the symmetric zero point.
         minus_one: pair that makes its shifts of zero points, where the group is the whole K.
+        scale_exponent, eight_exponent, one_exponent: of two, in the low halves of these pairs.
+        unit: of the sums of all rows, such as 2^-64.
         inverse_unit: what takes a sum out of the unit of all rows.
     """
 
     scales: str
     minus_eight: str
     minus_one: str
+    scale_exponent: int
+    eight_exponent: int
+    one_exponent: int
+    unit: str
     inverse_unit: str
 
 
@@ -97,6 +103,10 @@ def powers(problem: Problem) -> Powers:
         scales=_pair(problem, scale, scale - NIBBLE_STEP),
         minus_eight=_pair(problem, eight, eight, -1),
         minus_one=_pair(problem, one, one, -1) if problem.whole_k else "",
+        scale_exponent=scale,
+        eight_exponent=eight,
+        one_exponent=one,
+        unit=f"2^{found.sums}",
         inverse_unit=f"0x1p{-found.sums}f",
     )
 

@@ -34,6 +34,7 @@ LOP3 = re.compile(
     r'  asm\("lop3\.b32 %0, %1, (0x[0-9a-f]+), (0x[0-9a-f]+), 0xea;"'
 )
 BODY = re.compile(r"void dequantize\(.*?\) \{\n(.*?)\n\}", re.DOTALL)
+CONSTANT = re.compile(r"enum : u32 \{ (\w+) = (0x\w+) \};")
 ZERO_TEXT = re.compile(r" zero_([08])\[rb\] = (.*);")
 SUBNORMAL = re.compile(r"a\[(\d)\] = word & (0x[0-9a-f]+);|word >>= (\d+);")
 ZERO_WORD = re.compile(r"(pick_\w+)\(zeros \* (0x[0-9a-f]+)(?: >> (\d+))?\)")
@@ -69,6 +70,7 @@ class EmittedDequantize:
         }
         (body,) = BODY.findall(text)
         self.statements = [match.groups() for match in STATEMENT.finditer(body)]
+        self.constants = {name: int(bits, 16) for name, bits in CONSTANT.findall(text)}
         texts = dict(ZERO_TEXT.findall(text))
         self.zero_texts = (texts["0"], texts["8"])
 
@@ -76,7 +78,7 @@ class EmittedDequantize:
         """zero_0 or zero_8 for a byte of two zero points."""
         text = self.zero_texts[which]
         if not (found := ZERO_WORD.fullmatch(text)):
-            return int(text, 16)
+            return self.constants[text]
         pick, twice, shift = found.groups()
         mask, magic = self.picks[pick]
         return ((zeros * int(twice, 16) & 0xFFFFFFFF) >> int(shift or 0)) & mask | magic

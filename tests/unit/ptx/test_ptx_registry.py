@@ -1,4 +1,4 @@
-"""Every instruction is found by the name of its device function, and a kernel's PTX by its calls."""
+"""Every instruction is found by its device function's name, and a kernel's PTX by its calls."""
 
 from __future__ import annotations
 
