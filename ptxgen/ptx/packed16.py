@@ -83,7 +83,7 @@ _HALVES = {"low": "{l, l}", "high": "{h, h}"}
 
 
 def fma2_by_half(dtype: Dtype, half: str) -> Instruction:
-    """Both halves of a times one half of b plus the same half of c, rounded once.
+    """Both halves of a times the `half` half of b, plus that of c, rounded once.
 
     The machine instruction takes either half of an operand twice (HFMA2 with .H0_H0 or .H1_H1).
 
@@ -103,12 +103,12 @@ def fma2_by_half(dtype: Dtype, half: str) -> Instruction:
 
 
 def sub2_by_half(dtype: Dtype, half: str) -> Instruction:
-    """Both halves of a minus one half of b; sm_90 for bf16."""
+    """Both halves of a minus the `half` half of b; sm_90 for bf16."""
     return _by_half("sub", dtype, half)
 
 
 def mul2_by_half(dtype: Dtype, half: str) -> Instruction:
-    """Both halves of a times one half of b; sm_90 for bf16."""
+    """Both halves of a times the `half` half of b; sm_90 for bf16."""
     return _by_half("mul", dtype, half)
 
 

@@ -133,4 +133,6 @@ def _made(maker: Maker, given: dict[str, object], values: dict[str, object]) -> 
     taken = _taken(maker)
     made = maker(**{**given, **{name: values[name] for name in values if name in taken}})
     about = (inspect.getdoc(maker) or "").partition("\n\n")[0]
-    return replace(made, about=about.replace("`", ""))
+    for name, value in given.items():
+        about = about.replace(f"`{name}`", str(value))
+    return replace(made, about=about)

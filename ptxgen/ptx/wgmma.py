@@ -15,12 +15,13 @@ _SM90 = (9, 0)
 
 
 def wgmma_m64_k16(dtype: Dtype, n: int) -> Instruction:
-    """d[64 x n] += a[64 x 16] b[16 x n]: a in registers, b in shared memory by a descriptor."""
+    """d[64 x `n`] += a[64 x 16] b[16 x `n`]: a in registers, b in shared memory by a descriptor."""
     return _mma_async(dtype, n, "", "u64 b", '"l"(b)', "", f"%{n // 2 + 4}", "")
 
 
 def wgmma_m64_k16_swizzled(dtype: Dtype, n: int) -> Instruction:
-    """wgmma_m64_k16 on 8-row atoms of 128 swizzled bytes that follow each other.
+    """d[64 x `n`] += a[64 x 16] b[16 x `n`]: a in registers, b in shared memory, in 8-row atoms of
+    128 swizzled bytes that follow each other.
 
     `b` is the low half of the descriptor (address and leading offset); the high half, the swizzle
     and 1024 bytes from atom to atom, is constant, which saves 64-bit arithmetic.

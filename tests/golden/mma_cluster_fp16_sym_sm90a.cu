@@ -152,7 +152,7 @@ __device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
       : "memory");
 }
 
-// 16 bytes of which the first bytes are read and the rest are zero.
+// 16 bytes of which the first `bytes` are read and the rest are zero.
 // PTX ISA: Data Movement and Conversion Instructions: cp.async
 __device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
@@ -181,7 +181,7 @@ __device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
       : "memory");
 }
 
-// count (2 or 4) 8x8 matrices of 16-bit values; each lane names a 16-byte aligned row.
+// 4 (2 or 4) 8x8 matrices of 16-bit values; each lane names a 16-byte aligned row.
 // PTX ISA: Warp-Level Matrix Instructions: ldmatrix
 __device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -224,7 +224,7 @@ __device__ __forceinline__ void cp_async_commit() {
       : "memory");
 }
 
-// Waits until at most pending of this thread's latest groups are unfinished.
+// Waits until at most 0 of this thread's latest groups are unfinished.
 // PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
 __device__ __forceinline__ void cp_async_wait_0() {
   asm volatile("cp.async.wait_group 0;"
@@ -312,7 +312,6 @@ __device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u3
   a[3] = sub2(pick_high(word), zero_8);
 }
 
-
 // ==== the kernel =====================================================================================
 
 extern "C" __global__ void __cluster_dims__(1, 1, SPLIT_K) __launch_bounds__(THREADS, 1)
@@ -356,7 +355,6 @@ ptxtune_w4a16(const void* __restrict__ x_arg,       // [m, K], rows of ldx eleme
   const int x_k = warp_k * WARP_K + x_chunk * 8;  // first input of this thread's chunk
   const u8* x_source = x + 2 * ((u64)(m_first + x_row) * ldx + first_stage * BLOCK_K + x_k);
   const u32 x_slab = smem_base + X_OFFSET + (x_k / 64) * (BLOCK_M * 128);
-
 
   // ---- this lane's fragments ------------------------------------------------------------
   const int token_row = warp_m * WARP_M + lane % 8;

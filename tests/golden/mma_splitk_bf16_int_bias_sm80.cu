@@ -137,7 +137,7 @@ __device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
       : "memory");
 }
 
-// 8 bytes through L1 (.ca is the only form of less than 16), the first bytes of them read.
+// 8 bytes through L1 (.ca is the only form of less than 16), the first `bytes` of them read.
 // PTX ISA: Data Movement and Conversion Instructions: cp.async
 __device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
@@ -146,7 +146,7 @@ __device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 byt
       : "memory");
 }
 
-// 16 bytes of which the first bytes are read and the rest are zero.
+// 16 bytes of which the first `bytes` are read and the rest are zero.
 // PTX ISA: Data Movement and Conversion Instructions: cp.async
 __device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
@@ -186,7 +186,7 @@ __device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
       : "memory");
 }
 
-// count (2 or 4) 8x8 matrices of 16-bit values; each lane names a 16-byte aligned row.
+// 4 (2 or 4) 8x8 matrices of 16-bit values; each lane names a 16-byte aligned row.
 // PTX ISA: Warp-Level Matrix Instructions: ldmatrix
 __device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -195,7 +195,7 @@ __device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
       : "memory");
 }
 
-// count (2 or 4) 8x8 matrices of 16-bit values; each lane names a 16-byte aligned row.
+// 2 (2 or 4) 8x8 matrices of 16-bit values; each lane names a 16-byte aligned row.
 // PTX ISA: Warp-Level Matrix Instructions: ldmatrix
 __device__ __forceinline__ void ldmatrix_x2(u32* d, u32 row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
@@ -251,7 +251,7 @@ __device__ __forceinline__ void cp_async_commit() {
       : "memory");
 }
 
-// Waits until at most pending of this thread's latest groups are unfinished.
+// Waits until at most 1 of this thread's latest groups are unfinished.
 // PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
 __device__ __forceinline__ void cp_async_wait_1() {
   asm volatile("cp.async.wait_group 1;"
@@ -337,7 +337,6 @@ __device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u3
   a[3] = sub2(pick_low(word >> 12), zero_8);
 }
 
-
 // ==== the kernel =====================================================================================
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -396,7 +395,6 @@ ptxtune_w4a16(const void* __restrict__ x_arg,       // [m, K], rows of ldx eleme
   const int x_k = x_chunk * 8;  // first input of this thread's chunk
   const u8* x_source = x + 2 * ((u64)(m_first + x_row) * ldx + first_stage * BLOCK_K + x_k);
   const u32 x_slab = smem_base + X_OFFSET + (x_k / 64) * (BLOCK_M * 128);
-
 
   // ---- this lane's fragments ------------------------------------------------------------
   const int token_row = warp_m * WARP_M + lane / 16 * 8 + lane % 8;

@@ -154,7 +154,7 @@ __device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
       : "memory");
 }
 
-// 8 bytes through L1 (.ca is the only form of less than 16), the first bytes of them read.
+// 8 bytes through L1 (.ca is the only form of less than 16), the first `bytes` of them read.
 // PTX ISA: Data Movement and Conversion Instructions: cp.async
 __device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
@@ -163,7 +163,7 @@ __device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 byt
       : "memory");
 }
 
-// 16 bytes of which the first bytes are read and the rest are zero.
+// 16 bytes of which the first `bytes` are read and the rest are zero.
 // PTX ISA: Data Movement and Conversion Instructions: cp.async
 __device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
@@ -242,7 +242,7 @@ __device__ __forceinline__ void wgmma_fence() {
       : "memory");
 }
 
-// d[64 x n] += a[64 x 16] b[16 x n]: a in registers, b in shared memory by a descriptor.
+// d[64 x 64] += a[64 x 16] b[16 x 64]: a in registers, b in shared memory by a descriptor.
 // PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async
 __device__ __forceinline__ void wgmma_m64n64k16(float (&d)[8][4], const u32 (&a)[4], u64 b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
@@ -260,7 +260,7 @@ __device__ __forceinline__ void wgmma_commit() {
       : "memory");
 }
 
-// Waits until at most pending of the latest groups are unfinished.
+// Waits until at most 1 of the latest groups are unfinished.
 // PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
 __device__ __forceinline__ void wgmma_wait_1() {
   asm volatile("wgmma.wait_group.sync.aligned 1;"
@@ -287,7 +287,7 @@ __device__ __forceinline__ void cp_async_commit() {
       : "memory");
 }
 
-// Waits until at most pending of this thread's latest groups are unfinished.
+// Waits until at most 1 of this thread's latest groups are unfinished.
 // PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
 __device__ __forceinline__ void cp_async_wait_1() {
   asm volatile("cp.async.wait_group 1;"
@@ -305,7 +305,7 @@ __device__ __forceinline__ void fence_proxy_async() {
       : "memory");
 }
 
-// Waits until at most pending of the latest groups are unfinished.
+// Waits until at most 0 of the latest groups are unfinished.
 // PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
 __device__ __forceinline__ void wgmma_wait_0() {
   asm volatile("wgmma.wait_group.sync.aligned 0;"
@@ -457,7 +457,6 @@ ptxtune_w4a16(const void* __restrict__ x_arg,       // [m, K], rows of ldx eleme
   const int x_k = x_chunk * 8;  // first input of this thread's chunk
   const u8* x_source = x + 2 * ((u64)(m_first + x_row) * ldx + first_stage * BLOCK_K + x_k);
   const u32 x_slab = smem_base + X_OFFSET + (x_k / 64) * (BLOCK_M * 128);
-
 
   // ---- operands of wgmma ----------------------------------------------------------------
   // Descriptor of 8-row atoms of 128 swizzled bytes, 1024 bytes from one to the next

@@ -103,7 +103,7 @@ enum : u32 { MAGIC = 0x54006400 };  // 1024 and 64: what dequantize_wide() adds 
 
 // ==== PTX: one function for each instruction that is called below ====================================
 
-// Both halves of a times one half of b; sm_90 for bf16.
+// Both halves of a times the low half of b; sm_90 for bf16.
 // PTX ISA: Half Precision Floating-Point: mul
 __device__ __forceinline__ u32 mul2_by_low(u32 a, u32 b) {
   u32 d;
@@ -113,7 +113,7 @@ __device__ __forceinline__ u32 mul2_by_low(u32 a, u32 b) {
   return d;
 }
 
-// Both halves of a minus one half of b; sm_90 for bf16.
+// Both halves of a minus the low half of b; sm_90 for bf16.
 // PTX ISA: Half Precision Floating-Point: sub
 __device__ __forceinline__ u32 sub2_by_low(u32 a, u32 b) {
   u32 d;
@@ -123,7 +123,7 @@ __device__ __forceinline__ u32 sub2_by_low(u32 a, u32 b) {
   return d;
 }
 
-// Both halves of a times one half of b; sm_90 for bf16.
+// Both halves of a times the high half of b; sm_90 for bf16.
 // PTX ISA: Half Precision Floating-Point: mul
 __device__ __forceinline__ u32 mul2_by_high(u32 a, u32 b) {
   u32 d;
@@ -133,7 +133,7 @@ __device__ __forceinline__ u32 mul2_by_high(u32 a, u32 b) {
   return d;
 }
 
-// Both halves of a minus one half of b; sm_90 for bf16.
+// Both halves of a minus the high half of b; sm_90 for bf16.
 // PTX ISA: Half Precision Floating-Point: sub
 __device__ __forceinline__ u32 sub2_by_high(u32 a, u32 b) {
   u32 d;
@@ -182,7 +182,7 @@ __device__ __forceinline__ void launch_dependents() {
       : "memory");
 }
 
-// bytes (a multiple of 16) from a 16-byte aligned address to L2; nobody waits for them.
+// `bytes` (a multiple of 16) from a 16-byte aligned address to L2; nobody waits for them.
 // PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk.prefetch
 __device__ __forceinline__ void bulk_prefetch(const void* src, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
@@ -191,7 +191,7 @@ __device__ __forceinline__ void bulk_prefetch(const void* src, u32 bytes) {
       : "memory");
 }
 
-// Makes eight bytes, 8-byte aligned, an mbarrier of phase 0 that waits for count arrivals.
+// Makes eight bytes, 8-byte aligned, an mbarrier of phase 0 that waits for `count` arrivals.
 // PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.init
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
@@ -218,7 +218,7 @@ __device__ __forceinline__ void prefetch_tensor_map(u64 map_address) {
       : "memory");
 }
 
-// One arrival, and the present phase also waits for bytes of copies.
+// One arrival, and the present phase also waits for `bytes` of copies.
 // PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.arrive
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -227,7 +227,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes
       : "memory");
 }
 
-// bytes (a multiple of 16) between 16-byte aligned addresses; counted on the mbarrier.
+// `bytes` (a multiple of 16) between 16-byte aligned addresses; counted on the mbarrier.
 // PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk
 __device__ __forceinline__ void bulk_copy(u32 dst, const void* src, u32 bytes, u32 barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
@@ -245,7 +245,7 @@ __device__ __forceinline__ void tensor_copy_2d(u32 dst, u64 map_address, int c0,
       : "memory");
 }
 
-// Lowers the registers of a thread to count. Raises ConfigError as set_registers_up does.
+// Lowers the registers of a thread to 40.
 // PTX ISA: Miscellaneous Instructions: setmaxnreg
 __device__ __forceinline__ void set_registers_down_40() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"
@@ -272,7 +272,7 @@ __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
       : "memory");
 }
 
-// Raises the registers of a thread to count; waits until others have given them back.
+// Raises the registers of a thread to 232; waits until others have given them back.
 // PTX ISA: Miscellaneous Instructions: setmaxnreg
 __device__ __forceinline__ void set_registers_up_232() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"
@@ -312,7 +312,7 @@ __device__ __forceinline__ u32 ld_shared_u8(u32 src) {
   return d;
 }
 
-// mbarrier_arrive where yes is not 0, without a branch: ptxas serialises wgmma across one.
+// One arrival where `yes` is not 0, without a branch: ptxas serialises wgmma across one.
 // PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.arrive
 __device__ __forceinline__ void mbarrier_arrive_if(u32 barrier, u32 yes) {
   asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p mbarrier.arrive.shared::cta.b64 _, [%0]; }"
@@ -360,7 +360,8 @@ __device__ __forceinline__ void wgmma_fence() {
       : "memory");
 }
 
-// wgmma_m64_k16 on 8-row atoms of 128 swizzled bytes that follow each other.
+// d[64 x 128] += a[64 x 16] b[16 x 128]: a in registers, b in shared memory, in 8-row atoms of
+// 128 swizzled bytes that follow each other.
 // PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async
 __device__ __forceinline__ void wgmma_m64n128k16_swizzled(float (&d)[16][4], const u32 (&a)[4], u32 b) {
   asm volatile("{ .reg .b64 descriptor; mov.b64 descriptor, {%68, 0x40000040}; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, descriptor, 1, 1, 1, 0; }"
@@ -378,7 +379,7 @@ __device__ __forceinline__ void wgmma_commit() {
       : "memory");
 }
 
-// Waits until at most pending of the latest groups are unfinished.
+// Waits until at most 1 of the latest groups are unfinished.
 // PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
 __device__ __forceinline__ void wgmma_wait_1() {
   asm volatile("wgmma.wait_group.sync.aligned 1;"
@@ -387,7 +388,7 @@ __device__ __forceinline__ void wgmma_wait_1() {
       : "memory");
 }
 
-// Waits until at most pending of the latest groups are unfinished.
+// Waits until at most 0 of the latest groups are unfinished.
 // PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
 __device__ __forceinline__ void wgmma_wait_0() {
   asm volatile("wgmma.wait_group.sync.aligned 0;"
@@ -433,7 +434,7 @@ __device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
   return d;
 }
 
-// Waits at barrier id (1 .. 15) for threads threads, a multiple of 32, of whole warps.
+// Waits at barrier `id` (1 .. 15) for `threads` threads, a multiple of 32, of whole warps.
 // PTX ISA: Parallel Synchronization and Communication Instructions: bar, barrier
 __device__ __forceinline__ void named_barrier_sync(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;"
@@ -602,7 +603,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg,       // [m, K], rows of ldx eleme
   // ---- operands of wgmma ------------------------------------------------------------
   // Descriptor of 8-row atoms of 128 swizzled bytes, 1024 bytes from one to the next
   // (PTX ISA, "Matrix Descriptor Format"); the address is in units of 16 bytes.
-  // Its high half is the same everywhere: swizzle and distance.
+  // Its high half is the same everywhere: swizzle (1 << 30) and distance (64 units).
   const u32 x_descriptor = (1u << 16) | (smem_base >> 4);
   const u32 blocks_smem = smem_base + WEIGHTS_OFFSET + warp / 4 * (ROW_BLOCKS * BLOCK_BYTES);
   const u32 weights_smem = blocks_smem + warp % 4 * 1024 + lane * 16;

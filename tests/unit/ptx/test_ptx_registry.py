@@ -66,3 +66,17 @@ def test_calls_are_found_in_order_once_and_not_in_comments() -> None:
     """
     names = [item.name for item in called_instructions(code, "bf16", ARCH)]
     assert names == ["wgmma_fence", "shared_address", "wgmma_m64n64k16_swizzled", "wgmma_m64n16k16"]
+
+
+def test_a_function_says_what_it_does_with_its_own_numbers() -> None:
+    wait = instruction_named("wgmma_wait_1", "fp16", ARCH)
+    assert wait is not None
+    first, second, *_ = wait.render().splitlines()
+    assert first == "// Waits until at most 1 of the latest groups are unfinished."
+    assert second.startswith("// PTX ISA: ")
+    fixed, _ = registry._entries()
+    for name in fixed:
+        made = instruction_named(name, "fp16", ARCH)
+        assert made is not None
+        assert made.about.endswith(".")
+        assert "Raises" not in made.about
