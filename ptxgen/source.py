@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
@@ -18,6 +20,8 @@ x_box, const __grid_constant__ TensorMap x_map  (128 bytes by value, 64-byte ali
 """
 
 COUNTER_ALIGN = 256
+
+_COMMENT = re.compile(r"//.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,5 +176,17 @@ class KernelSource:
     entry: str = ENTRY
 
     def digest(self) -> str:
-        """sha256 of arch and text: equal digests are equal kernels."""
-        return hashlib.sha256(f"{self.arch}\n{self.text}".encode()).hexdigest()
+        """sha256 of arch, code and launch plan: equal digests are equal kernels, launched alike.
+
+        Comments, blank lines and the plan's defaults do not count: a text that is explained better
+        is the kernel that was measured.
+        """
+        plan = {
+            item.name: value
+            for item in fields(self.plan)
+            if (value := getattr(self.plan, item.name)) != item.default
+        }
+        lines = (line.rstrip() for line in _COMMENT.sub("", self.text).splitlines())
+        code = "\n".join(line for line in lines if line)
+        told = f"{self.arch}\n{json.dumps(plan, sort_keys=True)}\n{code}"
+        return hashlib.sha256(told.encode()).hexdigest()

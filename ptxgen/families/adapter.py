@@ -23,7 +23,7 @@ class FunctionFamily(Generic[Config]):
 
     Attributes:
         config_type: its config class.
-        emitter_version: raised whenever the emitted text changes meaning.
+        emitter_version: raised whenever the emitted code changes (comments are none).
         choices: every knob and its choices, in order.
         legality: (problem, config, arch) -> why the config is illegal.
         search_space: (problem, arch, m) -> configs worth trying.

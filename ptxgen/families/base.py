@@ -17,7 +17,7 @@ class Family(Protocol):
     Attributes:
         name: the family's name, as in config.family.
         config_type: its config class.
-        emitter_version: raised whenever the emitted text changes meaning.
+        emitter_version: raised whenever the emitted code changes (comments are none).
     """
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ptxgen.arch import ArchSpec
 from ptxgen.errors import ArchError
@@ -24,6 +24,7 @@ class Instruction:
         memory: reads or writes memory that the compiler does not see.
         declares: C++ declaration of a result variable that the function returns.
         returns: expression to return.
+        about: what it does, in a sentence or two for readers of the text.
     """
 
     signature: str
@@ -36,6 +37,7 @@ class Instruction:
     memory: bool = False
     declares: str = ""
     returns: str = ""
+    about: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -45,7 +47,8 @@ class Instruction:
     def render(self) -> str:
         """CUDA C++ of the device function."""
         asm = "asm volatile" if self.volatile else "asm"
-        lines = [f"// PTX ISA: {self.section}", f"__device__ __forceinline__ {self.signature} {{"]
+        lines = [f"// {line}" for line in self.about.splitlines()]
+        lines += [f"// PTX ISA: {self.section}", f"__device__ __forceinline__ {self.signature} {{"]
         if self.declares:
             lines.append(f"  {self.declares};")
         lines.append(f'  {asm}("{self.ptx}"')

@@ -49,7 +49,7 @@ def mbarrier_arrive() -> Instruction:
 
 
 def mbarrier_arrive_if() -> Instruction:
-    """mbarrier_arrive where `yes` is not 0, without a branch: ptxas serialises wgmma across one."""
+    """One arrival where `yes` is not 0, without a branch: ptxas serialises wgmma across one."""
     return _effect(
         "void mbarrier_arrive_if(u32 barrier, u32 yes)",
         "{ .reg .pred p; setp.ne.u32 p, %1, 0; @p mbarrier.arrive.shared::cta.b64 _, [%0]; }",
@@ -59,7 +59,7 @@ def mbarrier_arrive_if() -> Instruction:
 
 
 def mbarrier_arrive_cluster_if() -> Instruction:
-    """mbarrier_arrive_if on a cluster address, such as map_to_cta gives.
+    """One arrival where `yes` is not 0, at a cluster address, such as map_to_cta gives.
 
     With the default semantics: as .release.cluster it becomes a membar and costs 10-80 % (H200).
     """

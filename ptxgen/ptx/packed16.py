@@ -34,6 +34,26 @@ def and_or_const(mask: int, magic: int, name: str) -> Instruction:
     )
 
 
+def pick_low(dtype: Dtype) -> Instruction:
+    """Nibbles 0 and 4 of a word as floats: 1024 + q in fp16, 128 + q in bf16, whose ulp is 1."""
+    return and_or_const(0x000F000F, 0x64006400 if dtype == "fp16" else 0x43004300, "pick_low")
+
+
+def pick_high() -> Instruction:
+    """Nibbles 1 and 5 of a word as fp16: 64 + q. They stay in place, where 64's ulp is 1/16."""
+    return and_or_const(0x00F000F0, 0x54005400, "pick_high")
+
+
+def low_half_twice() -> Instruction:
+    """The low half of a register in both halves."""
+    return permute(0x1010, "low_half_twice")
+
+
+def high_half_twice() -> Instruction:
+    """The high half of a register in both halves."""
+    return permute(0x3232, "high_half_twice")
+
+
 def sub2(dtype: Dtype, arch: ArchSpec) -> Instruction:
     """a - b on both halves. bf16 before sm_90 is a * 1 - b by fma, just as exact."""
     if dtype == "fp16":
@@ -63,7 +83,7 @@ _HALVES = {"low": "{l, l}", "high": "{h, h}"}
 
 
 def fma2_by_half(dtype: Dtype, half: str) -> Instruction:
-    """Both halves of a times one half of b plus the same half of c, rounded once.
+    """Both halves of a times the `half` half of b, plus that of c, rounded once.
 
     The machine instruction takes either half of an operand twice (HFMA2 with .H0_H0 or .H1_H1).
 
@@ -83,12 +103,12 @@ def fma2_by_half(dtype: Dtype, half: str) -> Instruction:
 
 
 def sub2_by_half(dtype: Dtype, half: str) -> Instruction:
-    """Both halves of a minus one half of b; sm_90 for bf16."""
+    """Both halves of a minus the `half` half of b; sm_90 for bf16."""
     return _by_half("sub", dtype, half)
 
 
 def mul2_by_half(dtype: Dtype, half: str) -> Instruction:
-    """Both halves of a times one half of b; sm_90 for bf16."""
+    """Both halves of a times the `half` half of b; sm_90 for bf16."""
     return _by_half("mul", dtype, half)
 
 

@@ -23,7 +23,11 @@ def set_registers_up(count: int) -> Instruction:
 
 
 def set_registers_down(count: int) -> Instruction:
-    """Lowers the registers of a thread to `count`. Raises ConfigError as set_registers_up does."""
+    """Lowers the registers of a thread to `count`.
+
+    Raises:
+        ConfigError: as set_registers_up does.
+    """
     return _set_registers("down", "dec", count)
 
 

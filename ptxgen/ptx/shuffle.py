@@ -20,7 +20,7 @@ def warp_uniform() -> Instruction:
 
 
 def lane_xor(mask: int) -> Instruction:
-    """The value of the lane whose index differs in the bits of the mask (1, 2, 4, 8 or 16)."""
+    """The value of the lane whose index differs in the bits of `mask` (1, 2, 4, 8 or 16)."""
     return Instruction(
         f"u32 lane_xor_{mask}(u32 value)",
         f"shfl.sync.bfly.b32 %0, %1, {mask}, 31, 0xffffffff;",

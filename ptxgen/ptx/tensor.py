@@ -27,7 +27,7 @@ def tensor_copy_2d() -> Instruction:
 
 
 def tensor_copy_2d_multicast() -> Instruction:
-    """tensor_copy_2d into every CTA of the cluster whose bit is set in `ctas`.
+    """The box at input c0 and token c1 of a 2-D map, into every CTA whose bit is set in `ctas`.
 
     The box goes to the same offset of each CTA's shared memory as dst has in this one's, and its
     bytes are counted on the mbarrier at the same offset there.

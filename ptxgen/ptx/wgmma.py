@@ -15,22 +15,30 @@ _SM90 = (9, 0)
 
 
 def wgmma_m64_k16(dtype: Dtype, n: int) -> Instruction:
-    """d[64 x n] += a[64 x 16] b[16 x n]: a in registers, b in shared memory by a descriptor."""
-    return _mma_async(dtype, n, "u64 b", '"l"(b)', "", f"%{n // 2 + 4}", "")
+    """d[64 x `n`] += a[64 x 16] b[16 x `n`]: a in registers, b in shared memory by a descriptor."""
+    return _mma_async(dtype, n, "", "u64 b", '"l"(b)', "", f"%{n // 2 + 4}", "")
 
 
 def wgmma_m64_k16_swizzled(dtype: Dtype, n: int) -> Instruction:
-    """wgmma_m64_k16 on 8-row atoms of 128 swizzled bytes that follow each other.
+    """d[64 x `n`] += a[64 x 16] b[16 x `n`]: a in registers, b in shared memory, in 8-row atoms of
+    128 swizzled bytes that follow each other.
 
     `b` is the low half of the descriptor (address and leading offset); the high half, the swizzle
     and 1024 bytes from atom to atom, is constant, which saves 64-bit arithmetic.
     """
     joined = f"{{ .reg .b64 descriptor; mov.b64 descriptor, {{%{n // 2 + 4}, 0x40000040}}; "
-    return _mma_async(dtype, n, "u32 b", '"r"(b)', joined, "descriptor", " }")
+    return _mma_async(dtype, n, "_swizzled", "u32 b", '"r"(b)', joined, "descriptor", " }")
 
 
 def _mma_async(  # noqa: PLR0917
-    dtype: Dtype, n: int, parameter: str, constraint: str, before: str, descriptor: str, after: str
+    dtype: Dtype,
+    n: int,
+    kind: str,
+    parameter: str,
+    constraint: str,
+    before: str,
+    descriptor: str,
+    after: str,
 ) -> Instruction:
     """wgmma.mma_async with a in registers; `before` and `after` go round the instruction."""
     suffix = MMA_TYPE[dtype]
@@ -38,7 +46,7 @@ def _mma_async(  # noqa: PLR0917
     registers = ", ".join(f"%{i}" for i in range(count))
     a = ", ".join(f"%{count + i}" for i in range(4))
     return Instruction(
-        f"void wgmma_m64n{n}k16(float (&d)[{n // 8}][4], const u32 (&a)[4], {parameter})",
+        f"void wgmma_m64n{n}k16{kind}(float (&d)[{n // 8}][4], const u32 (&a)[4], {parameter})",
         f"{before}wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{suffix}.{suffix} "
         f"{{{registers}}}, {{{a}}}, {descriptor}, 1, 1, 1, 0;{after}",
         _SECTION + "wgmma.mma_async",

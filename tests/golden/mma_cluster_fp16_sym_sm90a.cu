@@ -5,13 +5,63 @@
 //
 // Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
 // through a ring of 2 cp.async stages in shared memory.
+//
+// Words
+//   token      a row of x and of y
+//   feature    a row of W, a column of y
+//   input      a column of x and of W
+//   tile       8 tokens x 32 features of y: what a CTA works on at a time
+//   strip      64 features of the packed weight: one contiguous stream along K, of 32 blocks
+//   block      64 features x 128 inputs of it, 4224 bytes
+//   row block  16 features: a warp's part of a tensor instruction
+//   group      128 inputs of a feature that share a scale; every zero point is 8
+//   stage      512 inputs: what the pipeline loads and multiplies at a time
+//   slot       the place of a stage in shared memory; the ring has 2 of them
+//
+// Arguments (row strides in elements of fp16)
+//   x          [m, 4096] activations, fp16; rows ldx apart, a multiple of 8; 16-byte aligned
+//   packed     the packed weight, 8658960 bytes as drawn below; 16-byte aligned
+//   bias       not read
+//   y          [m, 4096] results, fp16; rows ldy apart, a multiple of 4; 8-byte aligned
+//   workspace  not read
+//   m          tokens, > 0
+//
+// Grid: (ceil(m / 8), 128, 4): tiles along M, tiles along N, CTAs that split K. A CTA has 128 threads;
+// its 4 warps are 1 along M x 1 along N x 4 along K. A warp multiplies 8 tokens x 32 features x 128
+// inputs of a stage.
+//
+// The packed weight: blocks [strip 64][K block 32], N and K filled up with weights of value 0.
+// Bytes of a block:
+//                     inputs 0..63    inputs 64..127
+//   features  0..15      0 ..  511     512 .. 1023
+//   features 16..31   1024 .. 1535    1536 .. 2047
+//   features 32..47   2048 .. 2559    2560 .. 3071
+//   features 48..63   3072 .. 3583    3584 .. 4095
+//   scales            4096 .. 4223    [row block 4][group 1][g 8] pairs of fp16
+// 16 features x 64 inputs are 32 lanes x 4 words, a word for each step of 16 inputs. In the word of lane 4 g + t nibble i
+// is feature g + 8 (i % 2), input 2 t + 8 (i / 2 % 2) + i / 4: what that lane holds of the operand of mma.m16n8k16.
+// A pair is of features g and g + 8 of a row block.
+// What follows behind the blocks, row factors and a tag, is for other kernels.
+//
+// Shared memory, 33280 bytes: slot s of the ring is at s * 16640; in it
+//        0  weights: [warp 4][block 1][row block 2][half 2] fragments of 512 bytes
+//     8192  scales: [warp 4][block 1] of 64 bytes
+//     8448  activations: [slab 8][token 8] of 64 inputs, 128 bytes, whose 16-byte pieces
+//           are swizzled: piece c of token r is at c ^ (r % 8)
+// Behind the main loop the ring makes room for FP32 tiles, [warp along K 4][token 8][feature 32 + 4].
+//
+// The pipeline
+//   1. All slots but one are filled by cp.async.
+//   2. A stage has arrived: its slot is next to be multiplied, and the slot before it, which is free, is filled.
+//   3. A lane reads its words and activations, turns a word into 8 weights, and mma.sync multiplies them.
+//   4. The FP32 sums of a group are scaled once, at its end.
+//   5. Warps and CTAs add their sums in FP32 through shared memory; rounded once, they are stored.
 
 typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
 enum : int { N = 4096 };  // output features
-enum : int { K = 4096 };  // inputs
 enum : int { BLOCK_M = 8 };  // tokens of the CTA's tile
 enum : int { BLOCK_N = 32 };  // output features of the CTA's tile
 enum : int { BLOCK_K = 512 };  // inputs of a stage
@@ -39,62 +89,42 @@ enum : int { GROUP_STEPS = 8 };  // k16 steps of a group
 enum : int { META_OFFSET = 8192 };  // scales and zero points in a slot
 enum : int { META_BYTES = 64 };  // of a warp's tile and block
 enum : int { ROW_BLOCK_SCALE_BYTES = 32 };
+enum : u32 { EIGHT_0 = 0x64086408 };  // zero point 8 of feature g, as dequantize() wants it: fp16 1024 + 8, twice
+enum : u32 { EIGHT_8 = 0x54805480 };  // of feature g + 8: fp16 64 + 8, twice
 
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
-__device__ __forceinline__ void cp_async_wait_0() {
-  asm volatile("cp.async.wait_group 0;"
-      :
-      :
-      : "memory");
+// ==== PTX: one function for each instruction that is called below ====================================
+
+// a - b on both halves. bf16 before sm_90 is a * 1 - b by fma, just as exact.
+// PTX ISA: Half Precision Floating-Point: sub, fma
+__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
+  u32 d;
+  asm("sub.rn.f16x2 %0, %1, %2;"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
 }
 
-// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
-__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(row)
-      : "memory");
+// Nibbles 0 and 4 of a word as floats: 1024 + q in fp16, 128 + q in bf16, whose ulp is 1.
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_low(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x000f000f, 0x64006400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
 }
 
-// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
-__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+// Nibbles 1 and 5 of a word as fp16: 64 + q. They stay in place, where 64's ulp is 1/16.
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_high(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x00f000f0, 0x54005400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
-      :
-      : "r"(dst), "l"(src)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-      :
-      : "r"(dst), "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
-      :
-      : "r"(dst), "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
-__device__ __forceinline__ void cp_async_commit() {
-  asm volatile("cp.async.commit_group;"
-      :
-      :
-      : "memory");
-}
-
+// The 32-bit shared-window address of a generic pointer.
 // PTX ISA: Data Movement and Conversion Instructions: cvta
 __device__ __forceinline__ u32 shared_address(const void* p) {
   u32 a;
@@ -104,14 +134,34 @@ __device__ __forceinline__ u32 shared_address(const void* p) {
   return a;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(src)
+// Lets the next kernel of the stream start its prologue as soon as there is room.
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;"
+      :
+      :
       : "memory");
 }
 
+// 16 bytes that bypass L1, with a 128-byte L2 prefetch.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
+      :
+      : "r"(dst), "l"(src)
+      : "memory");
+}
+
+// 16 bytes of which the first `bytes` are read and the rest are zero.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// One word.
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ u32 ld_shared_u32(u32 src) {
   u32 d;
@@ -122,33 +172,77 @@ __device__ __forceinline__ u32 ld_shared_u32(u32 src) {
   return d;
 }
 
-// PTX ISA: Logic and Shift Instructions: lop3
-__device__ __forceinline__ u32 pick_low(u32 value) {
-  u32 d;
-  asm("lop3.b32 %0, %1, 0x000f000f, 0x64006400, 0xea;"
-      : "=r"(d)
+// Four words from a 16-byte aligned address.
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(src)
+      : "memory");
+}
+
+// 4 (2 or 4) 8x8 matrices of 16-bit values; each lane names a 16-byte aligned row.
+// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
+__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(row)
+      : "memory");
+}
+
+// d[16x8] = a[16x16] b[16x8] + c[16x8], 16-bit operands, FP32 accumulation.
+// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Both halves of a register as FP32 (a bf16 is the high half of its FP32).
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(lo), "=f"(hi)
       : "r"(value));
-  return d;
 }
 
-// PTX ISA: Logic and Shift Instructions: lop3
-__device__ __forceinline__ u32 pick_high(u32 value) {
-  u32 d;
-  asm("lop3.b32 %0, %1, 0x00f000f0, 0x54005400, 0xea;"
-      : "=r"(d)
-      : "r"(value));
-  return d;
+// Waits until the previous kernel has ended and its writes are visible.
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;"
+      :
+      :
+      : "memory");
 }
 
-// PTX ISA: Half Precision Floating-Point: sub, fma
-__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
-  u32 d;
-  asm("sub.rn.f16x2 %0, %1, %2;"
-      : "=r"(d)
-      : "r"(a), "r"(b));
-  return d;
+// Closes the current group of copies.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;"
+      :
+      :
+      : "memory");
 }
 
+// Waits until at most 0 of this thread's latest groups are unfinished.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
+__device__ __forceinline__ void cp_async_wait_0() {
+  asm volatile("cp.async.wait_group 0;"
+      :
+      :
+      : "memory");
+}
+
+// Two words to an 8-byte aligned address.
+// PTX ISA: Data Movement and Conversion Instructions: st
+__device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
+      :
+      : "l"(dst), "r"(a), "r"(b)
+      : "memory");
+}
+
+// Two FP32 values rounded to nearest even into one register, lo in the low half.
 // PTX ISA: Data Movement and Conversion Instructions: cvt
 __device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
   u32 d;
@@ -158,21 +252,7 @@ __device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
   return d;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: st
-__device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
-  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
-      :
-      : "l"(dst), "r"(a), "r"(b)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cvt
-__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-      : "=f"(lo), "=f"(hi)
-      : "r"(value));
-}
-
+// Lets the next relaxed arrival pass on writes to this CTA's own shared memory, and no others.
 // PTX ISA: Parallel Synchronization and Communication Instructions: membar, fence
 __device__ __forceinline__ void release_shared() {
   asm volatile("fence.release.sync_restrict::shared::cta.cluster;"
@@ -181,6 +261,7 @@ __device__ __forceinline__ void release_shared() {
       : "memory");
 }
 
+// Arrives without passing on any writes; only tells that this thread has come so far.
 // PTX ISA: Parallel Synchronization and Communication Instructions: barrier.cluster
 __device__ __forceinline__ void cluster_arrive_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;"
@@ -189,6 +270,7 @@ __device__ __forceinline__ void cluster_arrive_relaxed() {
       : "memory");
 }
 
+// Waits until every thread of the cluster has arrived or ended.
 // PTX ISA: Parallel Synchronization and Communication Instructions: barrier.cluster
 __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;"
@@ -197,15 +279,7 @@ __device__ __forceinline__ void cluster_wait() {
       : "memory");
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: mapa
-__device__ __forceinline__ u32 map_to_cta(u32 address, u32 rank) {
-  u32 mapped;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(mapped)
-      : "r"(address), "r"(rank));
-  return mapped;
-}
-
+// Four FP32 values from a 16-byte aligned cluster address.
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ float4 ld_cluster_v4(u32 src) {
   float4 v;
@@ -216,21 +290,17 @@ __device__ __forceinline__ float4 ld_cluster_v4(u32 src) {
   return v;
 }
 
-// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
-__device__ __forceinline__ void launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;"
-      :
-      :
-      : "memory");
+// Where a place of this CTA's shared memory lies in the CTA of a rank, as a cluster address.
+// PTX ISA: Data Movement and Conversion Instructions: mapa
+__device__ __forceinline__ u32 map_to_cta(u32 address, u32 rank) {
+  u32 mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(mapped)
+      : "r"(address), "r"(rank));
+  return mapped;
 }
 
-// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
-__device__ __forceinline__ void wait_for_previous() {
-  asm volatile("griddepcontrol.wait;"
-      :
-      :
-      : "memory");
-}
+// ==== from nibbles to weights ========================================================================
 
 // Eight nibbles of `word` to the A fragment of mma.m16n8k16, as q - zero, bit-exact.
 // zero_0 and zero_8 hold magic + zero point of features g and g + 8, twice each.
@@ -242,17 +312,19 @@ __device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u3
   a[3] = sub2(pick_high(word), zero_8);
 }
 
+// ==== the kernel =====================================================================================
 
 extern "C" __global__ void __cluster_dims__(1, 1, SPLIT_K) __launch_bounds__(THREADS, 1)
-ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
-              const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
+ptxtune_w4a16(const void* __restrict__ x_arg,       // [m, K], rows of ldx elements
+              const void* __restrict__ packed_arg,  // the packed weight
+              const void* __restrict__ bias_arg,    // [N]: not read
+              void* __restrict__ y_arg,             // [m, N], rows of ldy elements
+              void* __restrict__ workspace_arg,     // not read
               int m, long long ldx, long long ldy) {
   extern __shared__ __align__(1024) u8 smem[];
   const u8* x = (const u8*)x_arg;
   const u8* packed = (const u8*)packed_arg;
-
   u8* y = (u8*)y_arg;
-
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const int warp_k = warp % WARPS_K, warp_n = warp / WARPS_K % WARPS_N, warp_m = warp / (WARPS_K * WARPS_N);
   const int m_tile = blockIdx.x, n_tile = blockIdx.y;
@@ -278,12 +350,11 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   const u32 meta_smem = smem_base + META_OFFSET + warp_slot * (META_BYTES * WARP_BLOCKS);
 
   // Activations: rows of BLOCK_K inputs as slabs of 64, each row of a slab 128 bytes, swizzled.
-  constexpr int X_CHUNKS = WARP_K / 8;                  // 16-byte chunks of a row
+  constexpr int X_CHUNKS = WARP_K / 8;  // 16-byte chunks of a row
   const int x_row = lane / X_CHUNKS, x_chunk = lane % X_CHUNKS;
-  const int x_k = warp_k * WARP_K + x_chunk * 8;                 // first input of this thread's chunk
+  const int x_k = warp_k * WARP_K + x_chunk * 8;  // first input of this thread's chunk
   const u8* x_source = x + 2 * ((u64)(m_first + x_row) * ldx + first_stage * BLOCK_K + x_k);
   const u32 x_slab = smem_base + X_OFFSET + (x_k / 64) * (BLOCK_M * 128);
-
 
   // ---- this lane's fragments ------------------------------------------------------------
   const int token_row = warp_m * WARP_M + lane % 8;
@@ -349,8 +420,8 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
           for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
             const int group = rb * GROUPS_PER_BLOCK + step / GROUP_STEPS;
             scales[rb] = ld_shared_u32(scale_smem + slot + kb * META_BYTES + group * 32);
-            zero_0[rb] = 0x64086408;
-            zero_8[rb] = 0x54805480;
+            zero_0[rb] = EIGHT_0;
+            zero_8[rb] = EIGHT_8;
 #pragma unroll
             for (int t = 0; t < TOKEN_TILES; ++t)
 #pragma unroll
@@ -416,7 +487,6 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     slot = slot == (STAGES - 1) * STAGE_BYTES ? 0 : slot + STAGE_BYTES;
   }
 
-  
   // ---- fragments to shared memory, one FP32 tile for each warp along K ---------------------------
   __syncthreads();  // the ring is done with: its memory serves the reduction
   float* tile = (float*)smem;

@@ -5,6 +5,57 @@
 //
 // Weights are the m16 operand of mma.sync, tokens its n8 operand. Every warp streams its weight fragments
 // through a ring of 3 cp.async stages in shared memory.
+//
+// Words
+//   token      a row of x and of y
+//   feature    a row of W, a column of y
+//   input      a column of x and of W
+//   tile       48 tokens x 128 features of y: what a CTA works on at a time
+//   strip      64 features of the packed weight: one contiguous stream along K, of 22 blocks
+//   block      64 features x 128 inputs of it, 4416 bytes
+//   row block  16 features: a warp's part of a tensor instruction
+//   group      64 inputs of a feature that share a scale and a zero point
+//   stage      128 inputs: what the pipeline loads and multiplies at a time
+//   slot       the place of a stage in shared memory; the ring has 3 of them
+//
+// Arguments (row strides in elements of bf16)
+//   x          [m, 2752] activations, bf16; rows ldx apart, a multiple of 8; 16-byte aligned
+//   packed     the packed weight, 388608 bytes as drawn below; 16-byte aligned
+//   bias       [232], bf16, added before rounding; 8-byte aligned
+//   y          [m, 232] results, bf16; rows ldy apart, a multiple of 4; 8-byte aligned
+//   workspace  a uint32 counter for each tile, 0 before and after, padded to 256 bytes; then 3 FP32 tiles for each
+//   m          tokens, > 0
+//
+// Grid: (ceil(m / 48), 2, 3): tiles along M, tiles along N, CTAs that split K. A CTA has 256 threads;
+// its 8 warps are 2 along M x 4 along N x 1 along K. A warp multiplies 24 tokens x 32 features x 128
+// inputs of a stage.
+//
+// The packed weight: blocks [strip 4][K block 22], N and K filled up with weights of value 0.
+// Bytes of a block:
+//                     inputs 0..63    inputs 64..127
+//   features  0..15      0 ..  511     512 .. 1023
+//   features 16..31   1024 .. 1535    1536 .. 2047
+//   features 32..47   2048 .. 2559    2560 .. 3071
+//   features 48..63   3072 .. 3583    3584 .. 4095
+//   scales            4096 .. 4351    [row block 4][group 2][g 8] pairs of bf16
+//   zero points       4352 .. 4415    [row block 4][group 2][g 8] bytes
+// 16 features x 64 inputs are 32 lanes x 4 words, a word for each step of 16 inputs. In the word of lane 4 g + t nibble i
+// is feature g + 8 (i % 2), input 2 t + 8 (i / 2 % 2) + i / 4: what that lane holds of the operand of mma.m16n8k16.
+// A pair is of features g and g + 8 of a row block; of a zero point's byte g has the low nibble.
+//
+// Shared memory, 63360 bytes: slot s of the ring is at s * 21120; in it
+//        0  weights: [warp 4][block 1][row block 2][half 2] fragments of 512 bytes
+//     8192  scales and zero points: [warp 4][block 1] of 160 bytes
+//     8832  activations: [slab 2][token 48] of 64 inputs, 128 bytes, whose 16-byte pieces
+//           are swizzled: piece c of token r is at c ^ (r % 8)
+// Behind the main loop the ring makes room for FP32 tiles, [warp along K 1][token 48][feature 128 + 4].
+//
+// The pipeline
+//   1. All slots but one are filled by cp.async.
+//   2. A stage has arrived: its slot is next to be multiplied, and the slot before it, which is free, is filled.
+//   3. A lane reads its words and activations, turns a word into 8 weights, and mma.sync multiplies them.
+//   4. Weights are scaled before they are multiplied.
+//   5. Warps and CTAs add their sums in FP32 through shared memory and the workspace; rounded once, they are stored.
 
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -45,69 +96,29 @@ enum : int { ROW_BLOCK_PIECES = 10 };  // of 8 bytes, of scales and zero points
 enum : int { META_ROUNDS = 1 };  // a lane copies one in each
 enum : int { BLOCK_SCALE_BYTES = 256 };  // scales of a block
 
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
-__device__ __forceinline__ void cp_async_wait_1() {
-  asm volatile("cp.async.wait_group 1;"
-      :
-      :
-      : "memory");
+// ==== PTX: one function for each instruction that is called below ====================================
+
+// a - b on both halves. bf16 before sm_90 is a * 1 - b by fma, just as exact.
+// PTX ISA: Half Precision Floating-Point: sub, fma
+__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
+  u32 d;
+  asm("{ .reg .b32 one, n; mov.b32 one, 0x3f803f80; neg.bf16x2 n, %2; fma.rn.bf16x2 %0, %1, one, n; }"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
 }
 
-// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
-__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(row)
-      : "memory");
+// Nibbles 0 and 4 of a word as floats: 1024 + q in fp16, 128 + q in bf16, whose ulp is 1.
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_low(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x000f000f, 0x43004300, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
 }
 
-// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
-__device__ __forceinline__ void ldmatrix_x2(u32* d, u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-      : "=r"(d[0]), "=r"(d[1])
-      : "r"(row)
-      : "memory");
-}
-
-// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
-__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
-      :
-      : "r"(dst), "l"(src)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-      :
-      : "r"(dst), "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
-      :
-      : "r"(dst), "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
-__device__ __forceinline__ void cp_async_commit() {
-  asm volatile("cp.async.commit_group;"
-      :
-      :
-      : "memory");
-}
-
+// The 32-bit shared-window address of a generic pointer.
 // PTX ISA: Data Movement and Conversion Instructions: cvta
 __device__ __forceinline__ u32 shared_address(const void* p) {
   u32 a;
@@ -117,14 +128,34 @@ __device__ __forceinline__ u32 shared_address(const void* p) {
   return a;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(src)
+// 16 bytes that bypass L1, with a 128-byte L2 prefetch.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
+      :
+      : "r"(dst), "l"(src)
       : "memory");
 }
 
+// 8 bytes through L1 (.ca is the only form of less than 16), the first `bytes` of them read.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// 16 bytes of which the first `bytes` are read and the rest are zero.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// One word.
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ u32 ld_shared_u32(u32 src) {
   u32 d;
@@ -135,6 +166,7 @@ __device__ __forceinline__ u32 ld_shared_u32(u32 src) {
   return d;
 }
 
+// One byte, zero-extended.
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ u32 ld_shared_u8(u32 src) {
   u32 d;
@@ -145,33 +177,34 @@ __device__ __forceinline__ u32 ld_shared_u8(u32 src) {
   return d;
 }
 
-// PTX ISA: Logic and Shift Instructions: lop3
-__device__ __forceinline__ u32 pick_low(u32 value) {
-  u32 d;
-  asm("lop3.b32 %0, %1, 0x000f000f, 0x43004300, 0xea;"
-      : "=r"(d)
-      : "r"(value));
-  return d;
+// Four words from a 16-byte aligned address.
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(src)
+      : "memory");
 }
 
-// PTX ISA: Half Precision Floating-Point: sub, fma
-__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
-  u32 d;
-  asm("{ .reg .b32 one, n; mov.b32 one, 0x3f803f80; neg.bf16x2 n, %2; fma.rn.bf16x2 %0, %1, one, n; }"
-      : "=r"(d)
-      : "r"(a), "r"(b));
-  return d;
+// 4 (2 or 4) 8x8 matrices of 16-bit values; each lane names a 16-byte aligned row.
+// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
+__device__ __forceinline__ void ldmatrix_x4(u32* d, u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(row)
+      : "memory");
 }
 
-// PTX ISA: Half Precision Floating-Point: mul, fma
-__device__ __forceinline__ u32 mul2(u32 a, u32 b) {
-  u32 d;
-  asm("{ .reg .b32 z; mov.b32 z, 0x80008000; fma.rn.bf16x2 %0, %1, %2, z; }"
-      : "=r"(d)
-      : "r"(a), "r"(b));
-  return d;
+// 2 (2 or 4) 8x8 matrices of 16-bit values; each lane names a 16-byte aligned row.
+// PTX ISA: Warp-Level Matrix Instructions: ldmatrix
+__device__ __forceinline__ void ldmatrix_x2(u32* d, u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+      : "=r"(d[0]), "=r"(d[1])
+      : "r"(row)
+      : "memory");
 }
 
+// The low half of a register in both halves.
 // PTX ISA: Data Movement and Conversion Instructions: prmt
 __device__ __forceinline__ u32 low_half_twice(u32 value) {
   u32 d;
@@ -181,6 +214,7 @@ __device__ __forceinline__ u32 low_half_twice(u32 value) {
   return d;
 }
 
+// The high half of a register in both halves.
 // PTX ISA: Data Movement and Conversion Instructions: prmt
 __device__ __forceinline__ u32 high_half_twice(u32 value) {
   u32 d;
@@ -190,6 +224,68 @@ __device__ __forceinline__ u32 high_half_twice(u32 value) {
   return d;
 }
 
+// a * b on both halves. bf16 before sm_90 is a * b + (-0) by fma, just as rounded.
+// PTX ISA: Half Precision Floating-Point: mul, fma
+__device__ __forceinline__ u32 mul2(u32 a, u32 b) {
+  u32 d;
+  asm("{ .reg .b32 z; mov.b32 z, 0x80008000; fma.rn.bf16x2 %0, %1, %2, z; }"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
+}
+
+// d[16x8] = a[16x16] b[16x8] + c[16x8], 16-bit operands, FP32 accumulation.
+// PTX ISA: Warp-Level Matrix Instructions: mma, Matrix Fragments for mma.m16n8k16
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Closes the current group of copies.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;"
+      :
+      :
+      : "memory");
+}
+
+// Waits until at most 1 of this thread's latest groups are unfinished.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
+__device__ __forceinline__ void cp_async_wait_1() {
+  asm volatile("cp.async.wait_group 1;"
+      :
+      :
+      : "memory");
+}
+
+// Two words of read-only memory from an 8-byte aligned address.
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_global_nc_v2(u32& a, u32& b, const void* src) {
+  asm("ld.global.nc.v2.b32 {%0, %1}, [%2];"
+      : "=r"(a), "=r"(b)
+      : "l"(src));
+}
+
+// Both halves of a register as FP32 (a bf16 is the high half of its FP32).
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
+  asm("{ shl.b32 %0, %2, 16; and.b32 %1, %2, 0xffff0000; }"
+      : "=f"(lo), "=f"(hi)
+      : "r"(value));
+}
+
+// Two words to an 8-byte aligned address.
+// PTX ISA: Data Movement and Conversion Instructions: st
+__device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
+      :
+      : "l"(dst), "r"(a), "r"(b)
+      : "memory");
+}
+
+// Two FP32 values rounded to nearest even into one register, lo in the low half.
 // PTX ISA: Data Movement and Conversion Instructions: cvt
 __device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
   u32 d;
@@ -199,28 +295,7 @@ __device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
   return d;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: st
-__device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
-  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
-      :
-      : "l"(dst), "r"(a), "r"(b)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ void ld_global_nc_v2(u32& a, u32& b, const void* src) {
-  asm("ld.global.nc.v2.b32 {%0, %1}, [%2];"
-      : "=r"(a), "=r"(b)
-      : "l"(src));
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cvt
-__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
-  asm("{ shl.b32 %0, %2, 16; and.b32 %1, %2, 0xffff0000; }"
-      : "=f"(lo), "=f"(hi)
-      : "r"(value));
-}
-
+// Four FP32 partial sums, kept in L2 for another CTA.
 // PTX ISA: Data Movement and Conversion Instructions: st
 __device__ __forceinline__ void st_partial(float* dst, float4 v) {
   asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};"
@@ -229,16 +304,7 @@ __device__ __forceinline__ void st_partial(float* dst, float4 v) {
       : "memory");
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ float4 ld_partial(const float* src) {
-  float4 v;
-  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
-      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-      : "l"(src)
-      : "memory");
-  return v;
-}
-
+// Counts this CTA in, returns how many came before; releases its partials, acquires theirs.
 // PTX ISA: Parallel Synchronization and Communication Instructions: atom
 __device__ __forceinline__ u32 arrive_on_tile(u32* counter) {
   u32 before;
@@ -249,6 +315,19 @@ __device__ __forceinline__ u32 arrive_on_tile(u32* counter) {
   return before;
 }
 
+// Four FP32 partial sums of another CTA, read from L2.
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ float4 ld_partial(const float* src) {
+  float4 v;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+      : "l"(src)
+      : "memory");
+  return v;
+}
+
+// ==== from nibbles to weights ========================================================================
+
 // Eight nibbles of `word` to the A fragment of mma.m16n8k16, as q - zero, bit-exact.
 // zero_0 and zero_8 hold magic + zero point of features g and g + 8, twice each.
 __device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u32 zero_8) {
@@ -258,10 +337,14 @@ __device__ __forceinline__ void dequantize(u32 (&a)[4], u32 word, u32 zero_0, u3
   a[3] = sub2(pick_low(word >> 12), zero_8);
 }
 
+// ==== the kernel =====================================================================================
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
-              const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
+ptxtune_w4a16(const void* __restrict__ x_arg,       // [m, K], rows of ldx elements
+              const void* __restrict__ packed_arg,  // the packed weight
+              const void* __restrict__ bias_arg,    // [N]
+              void* __restrict__ y_arg,             // [m, N], rows of ldy elements
+              void* __restrict__ workspace_arg,     // counters and FP32 partial sums
               int m, long long ldx, long long ldy) {
   extern __shared__ __align__(1024) u8 smem[];
   const u8* x = (const u8*)x_arg;
@@ -274,7 +357,6 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   const int m_tile = blockIdx.x, n_tile = blockIdx.y;
   const int m_first = m_tile * BLOCK_M;
   const u32 smem_base = shared_address(smem);
-  
 
   // ---- this thread's part of every stage -------------------------------------------------------
   const int first_stage = (int)((long long)TOTAL_STAGES * blockIdx.z / SPLIT_K);
@@ -308,12 +390,11 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   }
 
   // Activations: rows of BLOCK_K inputs as slabs of 64, each row of a slab 128 bytes, swizzled.
-  constexpr int X_CHUNKS = BLOCK_K / 8;                  // 16-byte chunks of a row
+  constexpr int X_CHUNKS = BLOCK_K / 8;  // 16-byte chunks of a row
   const int x_row = tid / X_CHUNKS, x_chunk = tid % X_CHUNKS;
-  const int x_k = 0 + x_chunk * 8;                 // first input of this thread's chunk
+  const int x_k = x_chunk * 8;  // first input of this thread's chunk
   const u8* x_source = x + 2 * ((u64)(m_first + x_row) * ldx + first_stage * BLOCK_K + x_k);
   const u32 x_slab = smem_base + X_OFFSET + (x_k / 64) * (BLOCK_M * 128);
-
 
   // ---- this lane's fragments ------------------------------------------------------------
   const int token_row = warp_m * WARP_M + lane / 16 * 8 + lane % 8;
@@ -430,7 +511,6 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     slot = slot == (STAGES - 1) * STAGE_BYTES ? 0 : slot + STAGE_BYTES;
   }
 
-  
   // ---- fragments to shared memory, one FP32 tile for each warp along K ---------------------------
   __syncthreads();  // the ring is done with: its memory serves the reduction
   float* tile = (float*)smem;

@@ -5,13 +5,64 @@
 //
 // Weights are the m64 register operand of wgmma, tokens its n dimension, read from shared memory. All
 // threads stream weights and activations through a ring of 4 cp.async stages.
+//
+// Words
+//   token      a row of x and of y
+//   feature    a row of W, a column of y
+//   input      a column of x and of W
+//   tile       64 tokens x 128 features of y: what a CTA works on at a time
+//   strip      64 features of the packed weight: one contiguous stream along K, of 32 blocks
+//   block      64 features x 128 inputs of it, 4256 bytes
+//   row block  16 features: a warp's part of a tensor instruction
+//   group      128 inputs of a feature that share a scale and a zero point
+//   stage      128 inputs: what the pipeline loads and multiplies at a time
+//   slot       the place of a stage in shared memory; the ring has 4 of them
+//   chunk      32 inputs: two k16 steps, which are dequantized while the chunk before is multiplied
+//
+// Arguments (row strides in elements of fp16)
+//   x          [m, 4096] activations, fp16; rows ldx apart, a multiple of 8; 16-byte aligned
+//   packed     the packed weight, 8724496 bytes as drawn below; 16-byte aligned
+//   bias       [4096], fp16, added before rounding; 8-byte aligned
+//   y          [m, 4096] results, fp16; rows ldy apart, a multiple of 4; 8-byte aligned
+//   workspace  a uint32 counter for each tile, 0 before and after, padded to 256 bytes; then 2 FP32 tiles for each
+//   m          tokens, > 0
+//
+// Grid: (ceil(m / 64), 32, 2): tiles along M, tiles along N, CTAs that split K. A CTA has 256 threads:
+// 2 warpgroups share out its features; a warp has 16 of every 64 features of its warpgroup.
+//
+// The packed weight: blocks [strip 64][K block 32], N and K filled up with weights of value 0.
+// Bytes of a block:
+//                     inputs 0..63    inputs 64..127
+//   features  0..15      0 ..  511     512 .. 1023
+//   features 16..31   1024 .. 1535    1536 .. 2047
+//   features 32..47   2048 .. 2559    2560 .. 3071
+//   features 48..63   3072 .. 3583    3584 .. 4095
+//   scales            4096 .. 4223    [row block 4][group 1][g 8] pairs of fp16
+//   zero points       4224 .. 4255    [row block 4][group 1][g 8] bytes
+// 16 features x 64 inputs are 32 lanes x 4 words, a word for each step of 16 inputs. In the word of lane 4 g + t nibble i
+// is feature g + 8 (i % 2), input 2 t + 8 (i / 2 % 2) + i / 4: what that lane holds of the operand of mma.m16n8k16.
+// A pair is of features g and g + 8 of a row block; of a zero point's byte g has the low nibble.
+// What follows behind the blocks, row factors and a tag, is for other kernels.
+//
+// Shared memory, 102400 bytes: slot s of the ring is at s * 25600; in it
+//        0  weights: [warp 8][block 1][row block 1][half 2] fragments of 512 bytes
+//     8192  scales and zero points: [warp 8][block 1] of 48 bytes
+//     9216  activations: [slab 2][token 64] of 64 inputs, 128 bytes, whose 16-byte pieces
+//           are swizzled: piece c of token r is at c ^ (r % 8)
+// Behind the main loop the ring makes room for FP32 tiles, [warp along K 1][token 64][feature 128 + 4].
+//
+// The pipeline
+//   1. All slots but two are filled by cp.async.
+//   2. A stage has arrived: its slot is next; wgmma may still read the slot before, and the one before that is filled.
+//   3. A lane turns the words of a chunk into weights, in registers of their own, while wgmma multiplies the chunk before.
+//   4. Weights are scaled before they are multiplied; sums stay in FP32 registers.
+//   5. CTAs add their sums in FP32; rounded once, they are stored.
 
 typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
 enum : int { N = 4096 };  // output features
-enum : int { K = 4096 };  // inputs
 enum : int { BLOCK_M = 64 };  // tokens of the CTA's tile
 enum : int { BLOCK_N = 128 };  // output features of the CTA's tile
 enum : int { BLOCK_K = 128 };  // inputs of a stage
@@ -43,94 +94,39 @@ enum : int { ROW_BLOCK_PIECES = 5 };  // of 8 bytes, of scales and zero points
 enum : int { META_ROUNDS = 1 };  // a lane copies one in each
 enum : int { BLOCK_SCALE_BYTES = 128 };  // scales of a block
 
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
-__device__ __forceinline__ void cp_async_wait_1() {
-  asm volatile("cp.async.wait_group 1;"
-      :
-      :
-      : "memory");
+// ==== PTX: one function for each instruction that is called below ====================================
+
+// a - b on both halves. bf16 before sm_90 is a * 1 - b by fma, just as exact.
+// PTX ISA: Half Precision Floating-Point: sub, fma
+__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
+  u32 d;
+  asm("sub.rn.f16x2 %0, %1, %2;"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
 }
 
-// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async
-__device__ __forceinline__ void wgmma_m64n64k16(float (&d)[8][4], const u32 (&a)[4], u64 b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
-      : "memory");
+// Nibbles 0 and 4 of a word as floats: 1024 + q in fp16, 128 + q in bf16, whose ulp is 1.
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_low(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x000f000f, 0x64006400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
 }
 
-// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence
-__device__ __forceinline__ void wgmma_fence() {
-  asm volatile("wgmma.fence.sync.aligned;"
-      :
-      :
-      : "memory");
+// Nibbles 1 and 5 of a word as fp16: 64 + q. They stay in place, where 64's ulp is 1/16.
+// PTX ISA: Logic and Shift Instructions: lop3
+__device__ __forceinline__ u32 pick_high(u32 value) {
+  u32 d;
+  asm("lop3.b32 %0, %1, 0x00f000f0, 0x54005400, 0xea;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
 }
 
-// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.commit_group
-__device__ __forceinline__ void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
-__device__ __forceinline__ void wgmma_wait_1() {
-  asm volatile("wgmma.wait_group.sync.aligned 1;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
-__device__ __forceinline__ void wgmma_wait_0() {
-  asm volatile("wgmma.wait_group.sync.aligned 0;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Parallel Synchronization and Communication Instructions: membar, fence
-__device__ __forceinline__ void fence_proxy_async() {
-  asm volatile("fence.proxy.async.shared::cta;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
-      :
-      : "r"(dst), "l"(src)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-      :
-      : "r"(dst), "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async
-__device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
-      :
-      : "r"(dst), "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
-__device__ __forceinline__ void cp_async_commit() {
-  asm volatile("cp.async.commit_group;"
-      :
-      :
-      : "memory");
-}
-
+// The 32-bit shared-window address of a generic pointer.
 // PTX ISA: Data Movement and Conversion Instructions: cvta
 __device__ __forceinline__ u32 shared_address(const void* p) {
   u32 a;
@@ -140,14 +136,43 @@ __device__ __forceinline__ u32 shared_address(const void* p) {
   return a;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(src)
+// Lets the next kernel of the stream start its prologue as soon as there is room.
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;"
+      :
+      :
       : "memory");
 }
 
+// 16 bytes that bypass L1, with a 128-byte L2 prefetch.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16(u32 dst, const u8* src) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
+      :
+      : "r"(dst), "l"(src)
+      : "memory");
+}
+
+// 8 bytes through L1 (.ca is the only form of less than 16), the first `bytes` of them read.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_8_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// 16 bytes of which the first `bytes` are read and the rest are zero.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async
+__device__ __forceinline__ void cp_async_16_zfill(u32 dst, const u8* src, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+      :
+      : "r"(dst), "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// One word.
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ u32 ld_shared_u32(u32 src) {
   u32 d;
@@ -158,6 +183,7 @@ __device__ __forceinline__ u32 ld_shared_u32(u32 src) {
   return d;
 }
 
+// One byte, zero-extended.
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ u32 ld_shared_u8(u32 src) {
   u32 d;
@@ -168,42 +194,16 @@ __device__ __forceinline__ u32 ld_shared_u8(u32 src) {
   return d;
 }
 
-// PTX ISA: Logic and Shift Instructions: lop3
-__device__ __forceinline__ u32 pick_low(u32 value) {
-  u32 d;
-  asm("lop3.b32 %0, %1, 0x000f000f, 0x64006400, 0xea;"
-      : "=r"(d)
-      : "r"(value));
-  return d;
+// Four words from a 16-byte aligned address.
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(src)
+      : "memory");
 }
 
-// PTX ISA: Logic and Shift Instructions: lop3
-__device__ __forceinline__ u32 pick_high(u32 value) {
-  u32 d;
-  asm("lop3.b32 %0, %1, 0x00f000f0, 0x54005400, 0xea;"
-      : "=r"(d)
-      : "r"(value));
-  return d;
-}
-
-// PTX ISA: Half Precision Floating-Point: sub, fma
-__device__ __forceinline__ u32 sub2(u32 a, u32 b) {
-  u32 d;
-  asm("sub.rn.f16x2 %0, %1, %2;"
-      : "=r"(d)
-      : "r"(a), "r"(b));
-  return d;
-}
-
-// PTX ISA: Half Precision Floating-Point: mul, fma
-__device__ __forceinline__ u32 mul2(u32 a, u32 b) {
-  u32 d;
-  asm("mul.rn.f16x2 %0, %1, %2;"
-      : "=r"(d)
-      : "r"(a), "r"(b));
-  return d;
-}
-
+// The low half of a register in both halves.
 // PTX ISA: Data Movement and Conversion Instructions: prmt
 __device__ __forceinline__ u32 low_half_twice(u32 value) {
   u32 d;
@@ -213,6 +213,7 @@ __device__ __forceinline__ u32 low_half_twice(u32 value) {
   return d;
 }
 
+// The high half of a register in both halves.
 // PTX ISA: Data Movement and Conversion Instructions: prmt
 __device__ __forceinline__ u32 high_half_twice(u32 value) {
   u32 d;
@@ -222,6 +223,123 @@ __device__ __forceinline__ u32 high_half_twice(u32 value) {
   return d;
 }
 
+// a * b on both halves. bf16 before sm_90 is a * b + (-0) by fma, just as rounded.
+// PTX ISA: Half Precision Floating-Point: mul, fma
+__device__ __forceinline__ u32 mul2(u32 a, u32 b) {
+  u32 d;
+  asm("mul.rn.f16x2 %0, %1, %2;"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
+}
+
+// Orders earlier register writes before the wgmma that follow.
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;"
+      :
+      :
+      : "memory");
+}
+
+// d[64 x 64] += a[64 x 16] b[16 x 64]: a in registers, b in shared memory by a descriptor.
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async
+__device__ __forceinline__ void wgmma_m64n64k16(float (&d)[8][4], const u32 (&a)[4], u64 b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+      : "memory");
+}
+
+// Closes the current group of wgmma.
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.commit_group
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;"
+      :
+      :
+      : "memory");
+}
+
+// Waits until at most 1 of the latest groups are unfinished.
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
+__device__ __forceinline__ void wgmma_wait_1() {
+  asm volatile("wgmma.wait_group.sync.aligned 1;"
+      :
+      :
+      : "memory");
+}
+
+// Waits until the previous kernel has ended and its writes are visible.
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;"
+      :
+      :
+      : "memory");
+}
+
+// Closes the current group of copies.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.commit_group
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;"
+      :
+      :
+      : "memory");
+}
+
+// Waits until at most 1 of this thread's latest groups are unfinished.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.wait_group
+__device__ __forceinline__ void cp_async_wait_1() {
+  asm volatile("cp.async.wait_group 1;"
+      :
+      :
+      : "memory");
+}
+
+// Makes this thread's writes to shared memory visible to wgmma, after the next barrier.
+// PTX ISA: Parallel Synchronization and Communication Instructions: membar, fence
+__device__ __forceinline__ void fence_proxy_async() {
+  asm volatile("fence.proxy.async.shared::cta;"
+      :
+      :
+      : "memory");
+}
+
+// Waits until at most 0 of the latest groups are unfinished.
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
+__device__ __forceinline__ void wgmma_wait_0() {
+  asm volatile("wgmma.wait_group.sync.aligned 0;"
+      :
+      :
+      : "memory");
+}
+
+// Two words of read-only memory from an 8-byte aligned address.
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ void ld_global_nc_v2(u32& a, u32& b, const void* src) {
+  asm("ld.global.nc.v2.b32 {%0, %1}, [%2];"
+      : "=r"(a), "=r"(b)
+      : "l"(src));
+}
+
+// Both halves of a register as FP32 (a bf16 is the high half of its FP32).
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(lo), "=f"(hi)
+      : "r"(value));
+}
+
+// Two words to an 8-byte aligned address.
+// PTX ISA: Data Movement and Conversion Instructions: st
+__device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
+      :
+      : "l"(dst), "r"(a), "r"(b)
+      : "memory");
+}
+
+// Two FP32 values rounded to nearest even into one register, lo in the low half.
 // PTX ISA: Data Movement and Conversion Instructions: cvt
 __device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
   u32 d;
@@ -231,28 +349,7 @@ __device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
   return d;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: st
-__device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
-  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
-      :
-      : "l"(dst), "r"(a), "r"(b)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ void ld_global_nc_v2(u32& a, u32& b, const void* src) {
-  asm("ld.global.nc.v2.b32 {%0, %1}, [%2];"
-      : "=r"(a), "=r"(b)
-      : "l"(src));
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cvt
-__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-      : "=f"(lo), "=f"(hi)
-      : "r"(value));
-}
-
+// Four FP32 partial sums, kept in L2 for another CTA.
 // PTX ISA: Data Movement and Conversion Instructions: st
 __device__ __forceinline__ void st_partial(float* dst, float4 v) {
   asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};"
@@ -261,16 +358,7 @@ __device__ __forceinline__ void st_partial(float* dst, float4 v) {
       : "memory");
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ float4 ld_partial(const float* src) {
-  float4 v;
-  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
-      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-      : "l"(src)
-      : "memory");
-  return v;
-}
-
+// Counts this CTA in, returns how many came before; releases its partials, acquires theirs.
 // PTX ISA: Parallel Synchronization and Communication Instructions: atom
 __device__ __forceinline__ u32 arrive_on_tile(u32* counter) {
   u32 before;
@@ -281,21 +369,18 @@ __device__ __forceinline__ u32 arrive_on_tile(u32* counter) {
   return before;
 }
 
-// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
-__device__ __forceinline__ void launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;"
-      :
-      :
+// Four FP32 partial sums of another CTA, read from L2.
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ float4 ld_partial(const float* src) {
+  float4 v;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+      : "l"(src)
       : "memory");
+  return v;
 }
 
-// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
-__device__ __forceinline__ void wait_for_previous() {
-  asm volatile("griddepcontrol.wait;"
-      :
-      :
-      : "memory");
-}
+// ==== from nibbles to weights ========================================================================
 
 // Eight nibbles of `word` to the A fragment of mma.m16n8k16, as q - zero, bit-exact.
 // zero_0 and zero_8 hold magic + zero point of features g and g + 8, twice each.
@@ -313,9 +398,14 @@ enum : int { CHUNK_STEPS = 2 };  // k16 steps that are dequantized at once
 __device__ __forceinline__ void keep_alive(u32& value) { asm volatile("" : "+r"(value)::"memory"); }
 __device__ __forceinline__ void keep_alive(float& value) { asm volatile("" : "+f"(value)::"memory"); }
 
+// ==== the kernel =====================================================================================
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
-              const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
+ptxtune_w4a16(const void* __restrict__ x_arg,       // [m, K], rows of ldx elements
+              const void* __restrict__ packed_arg,  // the packed weight
+              const void* __restrict__ bias_arg,    // [N]
+              void* __restrict__ y_arg,             // [m, N], rows of ldy elements
+              void* __restrict__ workspace_arg,     // counters and FP32 partial sums
               int m, long long ldx, long long ldy) {
   extern __shared__ __align__(1024) u8 smem[];
   const u8* x = (const u8*)x_arg;
@@ -362,12 +452,11 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   }
 
   // Activations: rows of BLOCK_K inputs as slabs of 64, each row of a slab 128 bytes, swizzled.
-  constexpr int X_CHUNKS = BLOCK_K / 8;                  // 16-byte chunks of a row
+  constexpr int X_CHUNKS = BLOCK_K / 8;  // 16-byte chunks of a row
   const int x_row = tid / X_CHUNKS, x_chunk = tid % X_CHUNKS;
-  const int x_k = 0 + x_chunk * 8;                 // first input of this thread's chunk
+  const int x_k = x_chunk * 8;  // first input of this thread's chunk
   const u8* x_source = x + 2 * ((u64)(m_first + x_row) * ldx + first_stage * BLOCK_K + x_k);
   const u32 x_slab = smem_base + X_OFFSET + (x_k / 64) * (BLOCK_M * 128);
-
 
   // ---- operands of wgmma ----------------------------------------------------------------
   // Descriptor of 8-row atoms of 128 swizzled bytes, 1024 bytes from one to the next
@@ -500,7 +589,6 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   for (int i = 0; i < ROW_BLOCKS * TOKEN_TILES * 4; ++i)
     keep_alive(acc[i / (TOKEN_TILES * 4)][i / 4 % TOKEN_TILES][i % 4]);
 
-  
   // ---- fragments to shared memory, one FP32 tile for each warp along K ---------------------------
   __syncthreads();  // the ring is done with: its memory serves the reduction
   float* tile = (float*)smem;

@@ -5,6 +5,62 @@
 //
 // Weights are the m64 register operand of wgmma, tokens its n dimension, read from shared memory. One
 // thread of the last warp fills a ring of 4 slots by TMA; the other warps multiply.
+//
+// Words
+//   token      a row of x and of y
+//   feature    a row of W, a column of y
+//   input      a column of x and of W
+//   tile       128 tokens x 256 features of y: what a CTA works on at a time
+//   strip      64 features of the packed weight: one contiguous stream along K, of 32 blocks
+//   block      64 features x 128 inputs of it, 4256 bytes
+//   row block  16 features: a warp's part of a tensor instruction
+//   group      128 inputs of a feature that share a scale and a zero point
+//   stage      128 inputs: what the pipeline loads and multiplies at a time
+//   slot       the place of a stage in shared memory; the ring has 4 of them
+//   chunk      32 inputs, which are dequantized while the chunk before is multiplied
+//   producer   the thread that fills slots; consumers: the 256 threads that multiply
+//
+// Arguments (row strides in elements of fp16)
+//   x          [m, 4096] activations, fp16; rows ldx apart, a multiple of 8; 16-byte aligned
+//   packed     the packed weight, 8724496 bytes as drawn below; 16-byte aligned
+//   bias       [4096], fp16, added before rounding; 8-byte aligned
+//   y          [m, 4096] results, fp16; rows ldy apart, a multiple of 4; 8-byte aligned
+//   workspace  not read
+//   m          tokens, > 0
+//   x_map      tensor map of x: 2-D, boxes of 64 inputs x 128 tokens, 128-byte swizzle, zeros outside of it
+//
+// Grid: 132 CTAs or fewer that walk over the tiles.
+// A CTA has 384 threads: 2 warpgroups share out the features of a tile; a warp has 16 of every 64.
+//
+// The packed weight: blocks [strip 64][K block 32], N and K filled up with weights of value 0.
+// Bytes of a block:
+//                     inputs 0..63    inputs 64..127
+//   features  0..15      0 ..  511     512 .. 1023
+//   features 16..31   1024 .. 1535    1536 .. 2047
+//   features 32..47   2048 .. 2559    2560 .. 3071
+//   features 48..63   3072 .. 3583    3584 .. 4095
+//   scales            4096 .. 4223    [row block 4][group 1][g 8] pairs of fp16
+//   zero points       4224 .. 4255    [row block 4][group 1][g 8] bytes
+// 16 features x 64 inputs are 32 lanes x 4 words, a word for each step of 16 inputs. In the word of lane 4 g + t nibble i
+// is feature g + 8 (i % 2), input 2 t + 8 (i / 2 % 2) + i / 4: what that lane holds of the operand of mma.m16n8k16.
+// A pair is of features g and g + 8 of a row block; of a zero point's byte g has the low nibble.
+// Behind the blocks, at byte 8716288, the row factors, [strip][row block 4][g 8] pairs of fp16: 2^12 f, where the
+// power of two f makes the scales of a row small enough for 2^24 times them to be an fp16. In strips whose scales spread too
+// widely for that they are negative, and the main loop goes another way. A tag of 16 bytes ends the weight.
+//
+// Shared memory, 208576 bytes
+//        0  the ring: 4 slots, 50176 bytes apart; in a slot
+//               0  activations: [slab 2][token 128] of 64 inputs, 128 bytes, swizzled as wgmma wants them
+//           32768  4 packed blocks of 4256 bytes
+//   200320  results on their way to y: [warpgroup 2][n8 tile 4][token 8] of 64 features, 128 bytes
+//   208512  mbarriers: a `full` one and an `empty` one for each slot
+//
+// The pipeline
+//   1. The producer waits until a slot is empty, and asks for its packed blocks (bulk copies) and activations (TMA).
+//   2. The copies count themselves on the slot's `full` mbarrier; consumers wait for it and read the packed words.
+//   3. A lane turns the words of a chunk into weights, in registers of their own, while wgmma multiplies the chunk before.
+//   4. When wgmma is done with a slot, each warp arrives on its `empty` mbarrier: the producer may fill it again.
+//   5. At the end of a tile its sums are scaled, rounded once, turned in shared memory and stored by whole lines.
 
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -39,121 +95,15 @@ enum : int { GROUPS_PER_BLOCK = 1 };  // quantization groups of a block
 enum : int { GROUP_STEPS = 8 };  // k16 steps of a group
 enum : int { BLOCK_SCALE_BYTES = 128 };  // scales of a block
 enum : u64 { TABLE_OFFSET = 8716288 };  // row factors
+// Pairs of fp16, for feature g in the low half and for g + 8, whose nibbles are 2^4 times as large:
+enum : u32 { NIBBLE_SCALE = 0x5c006c00 };  // 2^12 and 2^8: make the scales of dequantize()
+enum : u32 { SIZES = 0x7fff7fff };  // all bits but the signs, which mark strips
+enum : u32 { UNSCALE = 0x0c000c00 };  // 2^-12: of a row factor, 2^12 f, makes f
+enum : u32 { MAGIC = 0x54006400 };  // 1024 and 64: what dequantize_wide() adds nibbles to
 
-// PTX ISA: Miscellaneous Instructions: setmaxnreg
-__device__ __forceinline__ void set_registers_down_40() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"
-      :
-      :
-      : "memory");
-}
+// ==== PTX: one function for each instruction that is called below ====================================
 
-// PTX ISA: Miscellaneous Instructions: setmaxnreg
-__device__ __forceinline__ void set_registers_up_232() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cvta
-__device__ __forceinline__ u32 shared_address(const void* p) {
-  u32 a;
-  asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }"
-      : "=r"(a)
-      : "l"(p));
-  return a;
-}
-
-// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
-__device__ __forceinline__ void launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
-__device__ __forceinline__ void wait_for_previous() {
-  asm volatile("griddepcontrol.wait;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.init
-__device__ __forceinline__ void mbarrier_init(u32 barrier, u32 count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-      :
-      : "r"(barrier), "r"(count)
-      : "memory");
-}
-
-// PTX ISA: Parallel Synchronization and Communication Instructions: membar, fence
-__device__ __forceinline__ void fence_mbarrier_init() {
-  asm volatile("fence.mbarrier_init.release.cluster;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: prefetch, prefetchu
-__device__ __forceinline__ void prefetch_tensor_map(u64 map_address) {
-  asm volatile("prefetch.tensormap [%0];"
-      :
-      : "l"(map_address)
-      : "memory");
-}
-
-// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.test_wait, mbarrier.try_wait
-__device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
-  asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }"
-      :
-      : "r"(barrier), "r"(parity)
-      : "memory");
-}
-
-// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.arrive
-__device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-      :
-      : "r"(barrier), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk.tensor
-__device__ __forceinline__ void tensor_copy_2d(u32 dst, u64 map_address, int c0, int c1, u32 barrier) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-      :
-      : "r"(dst), "l"(map_address), "r"(c0), "r"(c1), "r"(barrier)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk
-__device__ __forceinline__ void bulk_copy(u32 dst, const void* src, u32 bytes, u32 barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-      :
-      : "r"(dst), "l"(src), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk.prefetch
-__device__ __forceinline__ void bulk_prefetch(const void* src, u32 bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
-      :
-      : "l"(src), "r"(bytes)
-      : "memory");
-}
-
-// PTX ISA: Half Precision Floating-Point: sub
-__device__ __forceinline__ u32 sub2_by_low(u32 a, u32 b) {
-  u32 d;
-  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {l, l}; sub.rn.f16x2 %0, %1, b; }"
-      : "=r"(d)
-      : "r"(a), "r"(b));
-  return d;
-}
-
+// Both halves of a times the low half of b; sm_90 for bf16.
 // PTX ISA: Half Precision Floating-Point: mul
 __device__ __forceinline__ u32 mul2_by_low(u32 a, u32 b) {
   u32 d;
@@ -163,15 +113,17 @@ __device__ __forceinline__ u32 mul2_by_low(u32 a, u32 b) {
   return d;
 }
 
+// Both halves of a minus the low half of b; sm_90 for bf16.
 // PTX ISA: Half Precision Floating-Point: sub
-__device__ __forceinline__ u32 sub2_by_high(u32 a, u32 b) {
+__device__ __forceinline__ u32 sub2_by_low(u32 a, u32 b) {
   u32 d;
-  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {h, h}; sub.rn.f16x2 %0, %1, b; }"
+  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {l, l}; sub.rn.f16x2 %0, %1, b; }"
       : "=r"(d)
       : "r"(a), "r"(b));
   return d;
 }
 
+// Both halves of a times the high half of b; sm_90 for bf16.
 // PTX ISA: Half Precision Floating-Point: mul
 __device__ __forceinline__ u32 mul2_by_high(u32 a, u32 b) {
   u32 d;
@@ -181,24 +133,17 @@ __device__ __forceinline__ u32 mul2_by_high(u32 a, u32 b) {
   return d;
 }
 
-// PTX ISA: Half Precision Floating-Point: mul, fma
-__device__ __forceinline__ u32 mul2(u32 a, u32 b) {
+// Both halves of a minus the high half of b; sm_90 for bf16.
+// PTX ISA: Half Precision Floating-Point: sub
+__device__ __forceinline__ u32 sub2_by_high(u32 a, u32 b) {
   u32 d;
-  asm("mul.rn.f16x2 %0, %1, %2;"
+  asm("{ .reg .b16 l, h; .reg .b32 b; mov.b32 {l, h}, %2; mov.b32 b, {h, h}; sub.rn.f16x2 %0, %1, b; }"
       : "=r"(d)
       : "r"(a), "r"(b));
   return d;
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ u32 ld_global_nc_u32(const void* src) {
-  u32 d;
-  asm("ld.global.nc.b32 %0, [%1];"
-      : "=r"(d)
-      : "l"(src));
-  return d;
-}
-
+// Nibbles 0 and 4 of a word as floats: 1024 + q in fp16, 128 + q in bf16, whose ulp is 1.
 // PTX ISA: Logic and Shift Instructions: lop3
 __device__ __forceinline__ u32 pick_low(u32 value) {
   u32 d;
@@ -208,6 +153,7 @@ __device__ __forceinline__ u32 pick_low(u32 value) {
   return d;
 }
 
+// Nibbles 1 and 5 of a word as fp16: 64 + q. They stay in place, where 64's ulp is 1/16.
 // PTX ISA: Logic and Shift Instructions: lop3
 __device__ __forceinline__ u32 pick_high(u32 value) {
   u32 d;
@@ -217,6 +163,125 @@ __device__ __forceinline__ u32 pick_high(u32 value) {
   return d;
 }
 
+// The 32-bit shared-window address of a generic pointer.
+// PTX ISA: Data Movement and Conversion Instructions: cvta
+__device__ __forceinline__ u32 shared_address(const void* p) {
+  u32 a;
+  asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }"
+      : "=r"(a)
+      : "l"(p));
+  return a;
+}
+
+// Lets the next kernel of the stream start its prologue as soon as there is room.
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;"
+      :
+      :
+      : "memory");
+}
+
+// `bytes` (a multiple of 16) from a 16-byte aligned address to L2; nobody waits for them.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk.prefetch
+__device__ __forceinline__ void bulk_prefetch(const void* src, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
+      :
+      : "l"(src), "r"(bytes)
+      : "memory");
+}
+
+// Makes eight bytes, 8-byte aligned, an mbarrier of phase 0 that waits for `count` arrivals.
+// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.init
+__device__ __forceinline__ void mbarrier_init(u32 barrier, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+      :
+      : "r"(barrier), "r"(count)
+      : "memory");
+}
+
+// Makes this thread's mbarrier_init visible to copies and to the cluster, after a barrier.
+// PTX ISA: Parallel Synchronization and Communication Instructions: membar, fence
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;"
+      :
+      :
+      : "memory");
+}
+
+// Brings a tensor map into the cache of the copy engine before its first use.
+// PTX ISA: Data Movement and Conversion Instructions: prefetch, prefetchu
+__device__ __forceinline__ void prefetch_tensor_map(u64 map_address) {
+  asm volatile("prefetch.tensormap [%0];"
+      :
+      : "l"(map_address)
+      : "memory");
+}
+
+// One arrival, and the present phase also waits for `bytes` of copies.
+// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.arrive
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+      :
+      : "r"(barrier), "r"(bytes)
+      : "memory");
+}
+
+// `bytes` (a multiple of 16) between 16-byte aligned addresses; counted on the mbarrier.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk
+__device__ __forceinline__ void bulk_copy(u32 dst, const void* src, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+      :
+      : "r"(dst), "l"(src), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// The box at input c0 and token c1 of a 2-D map; zeros stand for what lies outside the tensor.
+// PTX ISA: Data Movement and Conversion Instructions: cp.async.bulk.tensor
+__device__ __forceinline__ void tensor_copy_2d(u32 dst, u64 map_address, int c0, int c1, u32 barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+      :
+      : "r"(dst), "l"(map_address), "r"(c0), "r"(c1), "r"(barrier)
+      : "memory");
+}
+
+// Lowers the registers of a thread to 40.
+// PTX ISA: Miscellaneous Instructions: setmaxnreg
+__device__ __forceinline__ void set_registers_down_40() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"
+      :
+      :
+      : "memory");
+}
+
+// Waits until the previous kernel has ended and its writes are visible.
+// PTX ISA: Parallel Synchronization and Communication Instructions: griddepcontrol
+__device__ __forceinline__ void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;"
+      :
+      :
+      : "memory");
+}
+
+// Waits until the phase of this parity (0 for the first) is complete, and acquires it.
+// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.test_wait, mbarrier.try_wait
+__device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
+  asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }"
+      :
+      : "r"(barrier), "r"(parity)
+      : "memory");
+}
+
+// Raises the registers of a thread to 232; waits until others have given them back.
+// PTX ISA: Miscellaneous Instructions: setmaxnreg
+__device__ __forceinline__ void set_registers_up_232() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"
+      :
+      :
+      : "memory");
+}
+
+// Four words from a 16-byte aligned address.
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -225,63 +290,7 @@ __device__ __forceinline__ void ld_shared_v4(u32 (&d)[4], u32 src) {
       : "memory");
 }
 
-// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async
-__device__ __forceinline__ void wgmma_m64n128k16(float (&d)[16][4], const u32 (&a)[4], u32 b) {
-  asm volatile("{ .reg .b64 descriptor; mov.b64 descriptor, {%68, 0x40000040}; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, descriptor, 1, 1, 1, 0; }"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]), "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b)
-      : "memory");
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: shfl.sync
-__device__ __forceinline__ u32 warp_uniform(u32 value) {
-  u32 d;
-  asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;"
-      : "=r"(d)
-      : "r"(value));
-  return d;
-}
-
-// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence
-__device__ __forceinline__ void wgmma_fence() {
-  asm volatile("wgmma.fence.sync.aligned;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.commit_group
-__device__ __forceinline__ void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
-__device__ __forceinline__ void wgmma_wait_1() {
-  asm volatile("wgmma.wait_group.sync.aligned 1;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
-__device__ __forceinline__ void wgmma_wait_0() {
-  asm volatile("wgmma.wait_group.sync.aligned 0;"
-      :
-      :
-      : "memory");
-}
-
-// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.arrive
-__device__ __forceinline__ void mbarrier_arrive_if(u32 barrier, u32 yes) {
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p mbarrier.arrive.shared::cta.b64 _, [%0]; }"
-      :
-      : "r"(barrier), "r"(yes)
-      : "memory");
-}
-
+// One word.
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ u32 ld_shared_u32(u32 src) {
   u32 d;
@@ -292,6 +301,7 @@ __device__ __forceinline__ u32 ld_shared_u32(u32 src) {
   return d;
 }
 
+// One byte, zero-extended.
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ u32 ld_shared_u8(u32 src) {
   u32 d;
@@ -302,6 +312,119 @@ __device__ __forceinline__ u32 ld_shared_u8(u32 src) {
   return d;
 }
 
+// One arrival where `yes` is not 0, without a branch: ptxas serialises wgmma across one.
+// PTX ISA: Parallel Synchronization and Communication Instructions: mbarrier.arrive
+__device__ __forceinline__ void mbarrier_arrive_if(u32 barrier, u32 yes) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p mbarrier.arrive.shared::cta.b64 _, [%0]; }"
+      :
+      : "r"(barrier), "r"(yes)
+      : "memory");
+}
+
+// One word of read-only memory.
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_global_nc_u32(const void* src) {
+  u32 d;
+  asm("ld.global.nc.b32 %0, [%1];"
+      : "=r"(d)
+      : "l"(src));
+  return d;
+}
+
+// Lane 0's value in all lanes; tells ptxas that it fits into a uniform register.
+// PTX ISA: Data Movement and Conversion Instructions: shfl.sync
+__device__ __forceinline__ u32 warp_uniform(u32 value) {
+  u32 d;
+  asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// a * b on both halves. bf16 before sm_90 is a * b + (-0) by fma, just as rounded.
+// PTX ISA: Half Precision Floating-Point: mul, fma
+__device__ __forceinline__ u32 mul2(u32 a, u32 b) {
+  u32 d;
+  asm("mul.rn.f16x2 %0, %1, %2;"
+      : "=r"(d)
+      : "r"(a), "r"(b));
+  return d;
+}
+
+// Orders earlier register writes before the wgmma that follow.
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;"
+      :
+      :
+      : "memory");
+}
+
+// d[64 x 128] += a[64 x 16] b[16 x 128]: a in registers, b in shared memory, in 8-row atoms of
+// 128 swizzled bytes that follow each other.
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async
+__device__ __forceinline__ void wgmma_m64n128k16_swizzled(float (&d)[16][4], const u32 (&a)[4], u32 b) {
+  asm volatile("{ .reg .b64 descriptor; mov.b64 descriptor, {%68, 0x40000040}; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, descriptor, 1, 1, 1, 0; }"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]), "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b)
+      : "memory");
+}
+
+// Closes the current group of wgmma.
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.commit_group
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;"
+      :
+      :
+      : "memory");
+}
+
+// Waits until at most 1 of the latest groups are unfinished.
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
+__device__ __forceinline__ void wgmma_wait_1() {
+  asm volatile("wgmma.wait_group.sync.aligned 1;"
+      :
+      :
+      : "memory");
+}
+
+// Waits until at most 0 of the latest groups are unfinished.
+// PTX ISA: Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group
+__device__ __forceinline__ void wgmma_wait_0() {
+  asm volatile("wgmma.wait_group.sync.aligned 0;"
+      :
+      :
+      : "memory");
+}
+
+// Both halves of a register as FP32 (a bf16 is the high half of its FP32).
+// PTX ISA: Data Movement and Conversion Instructions: cvt
+__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(lo), "=f"(hi)
+      : "r"(value));
+}
+
+// Two bytes of read-only memory, zero-extended.
+// PTX ISA: Data Movement and Conversion Instructions: ld
+__device__ __forceinline__ u32 ld_global_nc_u16(const void* src) {
+  u32 d;
+  asm("{ .reg .u16 h; ld.global.nc.u16 h, [%1]; cvt.u32.u16 %0, h; }"
+      : "=r"(d)
+      : "l"(src));
+  return d;
+}
+
+// Stores two 8 x 8 matrices of 16-bit values, transposed, to shared memory.
+// PTX ISA: Warp-Level Matrix Instructions: stmatrix
+__device__ __forceinline__ void store_turned(u32 row, u32 a, u32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};"
+      :
+      : "r"(row), "r"(a), "r"(b)
+      : "memory");
+}
+
+// Two FP32 values rounded to nearest even into one register, lo in the low half.
 // PTX ISA: Data Movement and Conversion Instructions: cvt
 __device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
   u32 d;
@@ -311,14 +434,7 @@ __device__ __forceinline__ u32 pack_from_float(float lo, float hi) {
   return d;
 }
 
-// PTX ISA: Warp-Level Matrix Instructions: stmatrix
-__device__ __forceinline__ void store_turned(u32 row, u32 a, u32 b) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};"
-      :
-      : "r"(row), "r"(a), "r"(b)
-      : "memory");
-}
-
+// Waits at barrier `id` (1 .. 15) for `threads` threads, a multiple of 32, of whole warps.
 // PTX ISA: Parallel Synchronization and Communication Instructions: bar, barrier
 __device__ __forceinline__ void named_barrier_sync(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;"
@@ -327,6 +443,7 @@ __device__ __forceinline__ void named_barrier_sync(u32 id, u32 threads) {
       : "memory");
 }
 
+// Two words from an 8-byte aligned address.
 // PTX ISA: Data Movement and Conversion Instructions: ld
 __device__ __forceinline__ void ld_shared_v2(u32& a, u32& b, u32 src) {
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
@@ -335,6 +452,7 @@ __device__ __forceinline__ void ld_shared_v2(u32& a, u32& b, u32 src) {
       : "memory");
 }
 
+// Two words to an 8-byte aligned address.
 // PTX ISA: Data Movement and Conversion Instructions: st
 __device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};"
@@ -343,21 +461,7 @@ __device__ __forceinline__ void st_global_v2(void* dst, u32 a, u32 b) {
       : "memory");
 }
 
-// PTX ISA: Data Movement and Conversion Instructions: cvt
-__device__ __forceinline__ void unpack_to_float(float& lo, float& hi, u32 value) {
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-      : "=f"(lo), "=f"(hi)
-      : "r"(value));
-}
-
-// PTX ISA: Data Movement and Conversion Instructions: ld
-__device__ __forceinline__ u32 ld_global_nc_u16(const void* src) {
-  u32 d;
-  asm("{ .reg .u16 h; ld.global.nc.u16 h, [%1]; cvt.u32.u16 %0, h; }"
-      : "=r"(d)
-      : "l"(src));
-  return d;
-}
+// ==== from nibbles to weights ========================================================================
 
 // Eight nibbles of `word` to an A fragment of wgmma: (q - zero) * scale, rounded once. A nibble alone is
 // a subnormal number; the scale of its feature, g or g + 8, undoes that. The difference is exact.
@@ -380,9 +484,10 @@ __device__ __forceinline__ void dequantize_wide(u32 (&a)[4], u32 word, u32 scale
   a[3] = mul2_by_high(sub2_by_high(pick_high(word), zeros), scales);
 }
 
-// 1 / f of a row factor's bits, 2^12 * f: powers of two, so that only the exponent field counts.
+// 1 / f of a row factor's bits, an fp16 2^12 f: its exponent field e says 2^(e - 15) = 2^12 f, and so 1 / f is
+// 2^(15 + 12 - e), an FP32 number of exponent field 127 + 15 + 12 - e.
 __device__ __forceinline__ float inverse_factor(u32 factor) {
-  return __uint_as_float((154 - (factor >> 10 & 31)) << 23);
+  return __uint_as_float((127 + 15 + 12 - (factor >> 10 & 31)) << 23);
 }
 
 // Pins a register in the compiler's eyes: it is not given away before this point.
@@ -391,9 +496,14 @@ __device__ __forceinline__ void keep_alive(float& value) { asm volatile("" : "+f
 
 struct alignas(64) TensorMap { u64 opaque[16]; };
 
+// ==== the kernel =====================================================================================
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_arg,
-              const void* __restrict__ bias_arg, void* __restrict__ y_arg, void* __restrict__ workspace_arg,
+ptxtune_w4a16(const void* __restrict__ x_arg,       // [m, K], rows of ldx elements
+              const void* __restrict__ packed_arg,  // the packed weight
+              const void* __restrict__ bias_arg,    // [N]
+              void* __restrict__ y_arg,             // [m, N], rows of ldy elements
+              void* __restrict__ workspace_arg,     // not read
               int m, long long ldx, long long ldy, const __grid_constant__ TensorMap x_map) {
   extern __shared__ __align__(1024) u8 smem[];
   const u8* packed = (const u8*)packed_arg;
@@ -488,7 +598,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
   // ---- operands of wgmma ------------------------------------------------------------
   // Descriptor of 8-row atoms of 128 swizzled bytes, 1024 bytes from one to the next
   // (PTX ISA, "Matrix Descriptor Format"); the address is in units of 16 bytes.
-  // Its high half is the same everywhere: swizzle and distance.
+  // Its high half is the same everywhere: swizzle (1 << 30) and distance (64 units).
   const u32 x_descriptor = (1u << 16) | (smem_base >> 4);
   const u32 blocks_smem = smem_base + WEIGHTS_OFFSET + warp / 4 * (ROW_BLOCKS * BLOCK_BYTES);
   const u32 weights_smem = blocks_smem + warp % 4 * 1024 + lane * 16;
@@ -544,8 +654,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     mbarrier_wait(full + slot * 8, parity);
     fetch(slot, 0);
     fetch(slot, 1);
-    // Inlined twice, with wide known to the compiler. Not a generic lambda: NVRTC 13.0 takes
-    // that for a host function.
+    // Inlined twice, with wide known to the compiler. A generic lambda NVRTC 13.0 takes for a host function.
     auto multiply = [&](const bool wide) __attribute__((always_inline)) {
       for (int stage = 0; stage < num_stages; ++stage) {
         const u32 x_slot = warp_uniform(x_descriptor + slot * (STAGE_BYTES / 16));
@@ -561,12 +670,12 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
               for (int rb = 0; rb < ROW_BLOCKS; ++rb) {
                 const u32 zero = zeros[rb][step / GROUP_STEPS];
                 if (wide) {
-                  group_scales[rb] = mul2(scales[rb][step / GROUP_STEPS], mul2(factors[rb] & 0x7fff7fff, 0x0c000c00));
-                  group_zeros[rb] = zero & 15 | (zero & 240) << 16 | 0x54006400;
+                  group_scales[rb] = mul2(scales[rb][step / GROUP_STEPS], mul2(factors[rb] & SIZES, UNSCALE));
+                  group_zeros[rb] = zero & 15 | (zero & 240) << 16 | MAGIC;
                   continue;
                 }
                 const u32 scale = mul2(scales[rb][step / GROUP_STEPS], factors[rb]);
-                group_scales[rb] = mul2(scale, 0x5c006c00);
+                group_scales[rb] = mul2(scale, NIBBLE_SCALE);
                 group_zeros[rb] = zero & 15 | (zero & 240) << 16;
               }
             }
@@ -582,7 +691,7 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
             const u32 x_tile = x_slot + (step / 4 * X_SLAB_BYTES + step % 4 * 32) / 16;
 #pragma unroll
             for (int rb = 0; rb < ROW_BLOCKS; ++rb)
-              wgmma_m64n128k16(acc[rb], a[chunk % 2][s][rb], x_tile);
+              wgmma_m64n128k16_swizzled(acc[rb], a[chunk % 2][s][rb], x_tile);
           }
           wgmma_commit();
           if (chunk == CHUNKS - 1 && stage + 1 < num_stages) {  // the next words, while this is multiplied
@@ -606,8 +715,8 @@ ptxtune_w4a16(const void* __restrict__ x_arg, const void* __restrict__ packed_ar
     u32 marks = 0;  // of this warpgroup's strips, in the sign of every row factor
 #pragma unroll
     for (int rb = 0; rb < ROW_BLOCKS; ++rb) marks |= factors[rb];
-    // A vote is what ptxas knows to be the same in all lanes: from a shuffle it would have both
-    // loops synchronise the warp once a stage, 2 % of the time of 32 or 64 tokens.
+    // ptxas knows a vote to be the same in all lanes. From a shuffle it would have both loops synchronise
+    // the warp once a stage.
     if (__any_sync(0xffffffff, (int)marks < 0)) multiply(true);
     else multiply(false);
 #pragma unroll

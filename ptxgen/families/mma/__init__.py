@@ -20,7 +20,7 @@ def _plan(problem: Problem, config: MmaConfig, arch: ArchSpec) -> LaunchPlan:
 
 MMA = FunctionFamily(
     config_type=MmaConfig,
-    emitter_version=1,
+    emitter_version=2,
     choices=KNOBS,
     legality=violations,
     search_space=candidates,

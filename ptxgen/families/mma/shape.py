@@ -20,6 +20,9 @@ MAX_CHAINED_TILES = 1
 RED_PAD = 4
 """Floats of padding a row of the reduction tile: makes a warp's fragment stores conflict-free."""
 
+MAX_VECTORS = 8
+"""16-byte loads that a thread of a cluster's reduction has in flight at most; four registers each."""
+
 
 class TiledConfig(Protocol):
     """What the parts that families share ask of a config; see MmaConfig for the meanings."""
@@ -125,11 +128,6 @@ class Shape:
         return self.config.dequant == "subnormal"
 
     @property
-    def row_block_text(self) -> str:
-        """C++ expression of a warp's row block rb, counted in its CTA's tile."""
-        return "(warp_n * ROW_BLOCKS + rb)"
-
-    @property
     def private(self) -> bool:
         """True where no warp shares activations with another, so that no CTA barrier is needed."""
         return self.warps_m == 1 and self.warps_n == 1
@@ -143,6 +141,27 @@ class Shape:
     def x_chunks(self) -> int:
         """16-byte chunks in a row of the activations that x_threads share out."""
         return (self.warp_k if self.private else self.config.block_k) // 8
+
+    @property
+    def long_rows(self) -> bool:
+        """Threads that share out activations walk along the rows, of more chunks than threads."""
+        return self.x_threads % self.x_chunks != 0
+
+    @property
+    def x_row_step(self) -> int:
+        """Rows that x_threads copy at once, where rows are not long."""
+        return self.x_threads // self.x_chunks
+
+    @property
+    def x_rounds(self) -> int:
+        """Copies of a thread: of a stage, or of a long row."""
+        rows = 1 if self.long_rows else self.config.block_m
+        return _ceil_div(rows * self.x_chunks, self.x_threads)
+
+    @property
+    def x_rows_uneven(self) -> bool:
+        """The last copy is of some threads only."""
+        return self.config.block_m * self.x_chunks % self.x_threads != 0
 
     @property
     def fragments(self) -> int:
@@ -192,6 +211,21 @@ class Shape:
         return 4 * self.config.warps_k * self.config.block_m * (self.config.block_n + RED_PAD)
 
     @property
+    def red_pad(self) -> int:
+        return RED_PAD
+
+    @property
+    def uses_workspace(self) -> bool:
+        """The CTAs that split K reduce through the workspace."""
+        return self.config.split_k > 1 and not self.config.cluster
+
+    @property
+    def cluster_batch(self) -> int:
+        """Vectors of every rank that a thread of a cluster reads at once; below 2 there is no such loop."""
+        share = _ceil_div(self.config.block_m * self.config.block_n // 16, self.config.split_k) * 4
+        return min(_ceil_div(share, self.threads), MAX_VECTORS // self.config.split_k)
+
+    @property
     def smem_bytes(self) -> int:
         return max(self.config.num_stages * self.stage_bytes, self.reduction_bytes)
 
@@ -203,6 +237,11 @@ class Shape:
     @property
     def n_tiles(self) -> int:
         return _ceil_div(self.problem.n, self.config.block_n)
+
+    @property
+    def n_tail(self) -> bool:
+        """The last CTA along N has features that do not exist."""
+        return self.problem.n % self.config.block_n != 0
 
     @property
     def k_block_tail(self) -> bool:

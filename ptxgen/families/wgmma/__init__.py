@@ -21,7 +21,7 @@ def _plan(problem: Problem, config: WgmmaConfig, arch: ArchSpec) -> LaunchPlan:
 
 WGMMA = FunctionFamily(
     config_type=WgmmaConfig,
-    emitter_version=1,
+    emitter_version=2,
     choices=KNOBS,
     legality=violations,
     search_space=candidates,

@@ -20,11 +20,6 @@ class WgmmaShape(Shape):
         return False
 
     @property
-    def row_block_text(self) -> str:
-        """A warp holds 16 of every 64 features of its warpgroup."""
-        return "((warp_n / 4 * ROW_BLOCKS + rb) * 4 + warp_n % 4)"
-
-    @property
     def x_offset(self) -> int:
         raw = self.weight_stage_bytes + self.meta_stage_bytes
         return -(-raw // SWIZZLE_ATOM) * SWIZZLE_ATOM

@@ -11,7 +11,7 @@ from ptxgen.families.wgmma_tma.summation import summation_key
 
 WGMMA_TMA = FunctionFamily(
     config_type=WgmmaTmaConfig,
-    emitter_version=4,
+    emitter_version=5,
     choices=KNOBS,
     legality=violations,
     search_space=candidates,

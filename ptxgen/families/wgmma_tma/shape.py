@@ -53,16 +53,6 @@ class TmaShape:
         return WARPGROUP_THREADS * self.config.warpgroups
 
     @property
-    def share(self) -> str:
-        """Expression for which of a tile's shares of features a warpgroup has."""
-        return "warp / 4" if self.config.warpgroups_k == 1 else "warp / 4 % WARPGROUPS"
-
-    @property
-    def strip(self) -> str:
-        """Expression for the strip of row block rb: the last one where there is none."""
-        return f"min(n_tile * TILE_STRIPS + {self.share} * ROW_BLOCKS + rb, STRIPS - 1)"
-
-    @property
     def needed_registers(self) -> int:
         """Estimate of a consumer thread's registers: sums, fragments, packed words, addresses."""
         fragments = 8 * self.config.chunk * self.row_blocks
@@ -225,6 +215,12 @@ class TmaShape:
             four = self.out_offset + self._out_bytes(4) + self.barrier_bytes
             choices = (4, 2, 1) if four <= HOPPER.smem_per_cta else (2, 1)
         return next(count for count in choices if self.owned_tiles % count == 0)
+
+    @property
+    def turns_again(self) -> bool:
+        """A warpgroup turns more than one batch in the same memory."""
+        units = self.row_blocks * self.owned_tiles
+        return self.config.max_ctas > 0 or units > self.batch_tiles
 
     @property
     def out_offset(self) -> int:

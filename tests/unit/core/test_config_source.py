@@ -182,8 +182,18 @@ def test_wrong_plans_are_refused(change: dict[str, Any], match: str) -> None:
         replace(PLAN, **change)
 
 
-def test_a_sources_digest_is_of_arch_and_text() -> None:
-    source = KernelSource("text", "sm_80", PLAN)
-    assert source.digest() == replace(source, plan=replace(PLAN, threads=32)).digest()
-    different = [replace(source, text="text "), replace(source, arch="sm_86")]
-    assert len({item.digest() for item in [source, *different]}) == 3
+def test_a_sources_digest_is_of_arch_code_and_plan() -> None:
+    source = KernelSource("// of one kind\nint a;\n  int b;\n", "sm_80", PLAN)
+    same = [
+        replace(source, text="int a;  // explained\n\n// at length\n  int b;\n"),
+        replace(source, plan=LaunchPlan.from_dict(PLAN.to_dict())),
+    ]
+    assert {item.digest() for item in same} == {source.digest()}
+    different = [
+        replace(source, text="int a;\nint b;\n"),
+        replace(source, text="int a;\n"),
+        replace(source, arch="sm_89"),
+        replace(source, plan=replace(PLAN, threads=32)),
+        replace(source, plan=replace(PLAN, max_ctas=132)),
+    ]
+    assert len({item.digest() for item in [source, *different]}) == 6

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from ptxgen.arch import ARCHS
-from ptxgen.families.mma import dequant
+from ptxgen.families import emit
 from ptxgen.families.mma.config import MmaConfig
-from ptxgen.families.mma.shape import Shape
 from ptxgen.problem import Problem
 
 CONFIG = MmaConfig(
@@ -30,7 +29,13 @@ CONFIG = MmaConfig(
 STATEMENT = re.compile(
     r"a\[(\d)\] = sub2\((pick_\w+)\(word(?: >> (\d+))?\), (zero_[08])\);|word >>= (\d+);"
 )
-LOP3 = re.compile(r"lop3\.b32 %0, %1, (0x[0-9a-f]+), (0x[0-9a-f]+), 0xea;")
+LOP3 = re.compile(
+    r"u32 (pick_\w+)\(u32 value\) \{\n  u32 d;\n"
+    r'  asm\("lop3\.b32 %0, %1, (0x[0-9a-f]+), (0x[0-9a-f]+), 0xea;"'
+)
+BODY = re.compile(r"void dequantize\(.*?\) \{\n(.*?)\n\}", re.DOTALL)
+CONSTANT = re.compile(r"enum : u32 \{ (\w+) = (0x\w+) \};")
+ZERO_TEXT = re.compile(r" zero_([08])\[rb\] = (.*);")
 SUBNORMAL = re.compile(r"a\[(\d)\] = word & (0x[0-9a-f]+);|word >>= (\d+);")
 ZERO_WORD = re.compile(r"(pick_\w+)\(zeros \* (0x[0-9a-f]+)(?: >> (\d+))?\)")
 
@@ -58,20 +63,22 @@ class EmittedDequantize:
 
     def __init__(self, dtype: str, zero: str) -> None:
         self.dtype = dtype
-        shape = Shape(Problem(64, 128, 128, dtype, zero), CONFIG)  # type: ignore[arg-type]
-        self.picks = {}
-        for instruction in dequant.instructions(shape, ARCHS["sm_90a"]):
-            if found := LOP3.search(instruction.ptx):
-                self.picks[instruction.name] = tuple(int(text, 16) for text in found.groups())
-        body = dequant.device_function(shape).split("{", 1)[1]
+        problem = Problem(64, 128, 128, dtype, zero)  # type: ignore[arg-type]
+        text = emit(problem, CONFIG, ARCHS["sm_90a"]).text
+        self.picks = {
+            name: (int(mask, 16), int(magic, 16)) for name, mask, magic in LOP3.findall(text)
+        }
+        (body,) = BODY.findall(text)
         self.statements = [match.groups() for match in STATEMENT.finditer(body)]
-        self.zero_texts = dequant.zero_words(shape, "zeros")
+        self.constants = {name: int(bits, 16) for name, bits in CONSTANT.findall(text)}
+        texts = dict(ZERO_TEXT.findall(text))
+        self.zero_texts = (texts["0"], texts["8"])
 
     def zero_word(self, which: int, zeros: int) -> int:
         """zero_0 or zero_8 for a byte of two zero points."""
         text = self.zero_texts[which]
         if not (found := ZERO_WORD.fullmatch(text)):
-            return int(text, 16)
+            return self.constants[text]
         pick, twice, shift = found.groups()
         mask, magic = self.picks[pick]
         return ((zeros * int(twice, 16) & 0xFFFFFFFF) >> int(shift or 0)) & mask | magic
@@ -96,7 +103,7 @@ class EmittedDequantize:
 def emitted_subnormals(word: int) -> list[tuple[float, float]]:
     """The four registers that dequantize() makes of a word with dequant = "subnormal"."""
     config = replace(CONFIG, dequant="subnormal")
-    body = dequant.device_function(Shape(Problem(64, 128), config)).split("{", 1)[1]
+    (body,) = BODY.findall(emit(Problem(64, 128), config, ARCHS["sm_90a"]).text)
     registers = {}
     for index, mask, shift in SUBNORMAL.findall(body):
         if shift:

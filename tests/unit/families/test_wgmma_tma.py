@@ -315,7 +315,7 @@ def test_operands_are_made_between_the_waits_that_free_and_the_fence_that_orders
     order = [
         "dequantize(",
         "wgmma_fence()",
-        "wgmma_m64n64k16(",
+        "wgmma_m64n64k16_swizzled(",
         "wgmma_commit()",
         "mbarrier_wait(full",
         "wgmma_wait_1()",

@@ -37,6 +37,7 @@ PTX = re.compile(r'u32 (\w+)\([^)]*\) \{\n  u32 d;\n  asm\("([^"]*)"\n +: "=r"')
 SPLIT = re.compile(r"mov\.b32 \{(\w), (\w)\}, (\S+)")
 JOIN = re.compile(r"mov\.b32 (\S+), \{(\w), (\w)\}")
 ARITHMETIC = re.compile(r"(fma|sub|mul)\.rn\.(b?f16)x2 (.+)")
+CONSTANT = re.compile(r"enum : u32 \{ (\w+) = (0x\w+) \};")
 BODY = re.compile(
     r"void dequantize\(u32 \(&a\)\[4\], u32 word, u32 (\w+), u32 (\w+)\) \{\n(.*?)\n\}", re.DOTALL
 )
@@ -116,6 +117,9 @@ class EmittedDequantize:
     def __init__(self, problem: Problem) -> None:
         self.text = emit(problem, CONFIG, ARCHS["sm_90a"]).text
         self.half = HALVES[problem.dtype]
+        self.constants = {
+            name: np.uint32(int(bits, 16)) for name, bits in CONSTANT.findall(self.text)
+        }
         self.ptx = dict(PTX.findall(self.text))
         first, second, body = BODY.findall(self.text)[0]
         self.parameters, self.statements = (first, second), STATEMENT.findall(body)
@@ -130,7 +134,13 @@ class EmittedDequantize:
             zeros: bytes of two zero points, as they are packed.
             factors: the two row factors.
         """
-        names = {"scales": scales, "zeros": zeros, "zero": zeros, "factors": factors}
+        names = {
+            **self.constants,
+            "scales": scales,
+            "zeros": zeros,
+            "zero": zeros,
+            "factors": factors,
+        }
         for name, expression in ASSIGNED.findall(self.text):
             names[name] = self._value(expression, names)
         ((first, second),) = CALL.findall(self.text)

@@ -111,7 +111,7 @@ NUMBERS = [
     bad("selfcheck --shapes 0", "0"),
     bad("bench {L} --rounds 1", "1"),
     bad("bench {L} --seed x", "x"),
-    good("best {L} --m 0 --json", '"m": 0'),
+    bad("best {L} --m 0 --json", "0"),
     good("best {L} --m 8,8,1 --json", '"m": 8'),
     good("best {L} --m 1048576 --json", "1048576"),
     good("best {L} --group -1 --json", '"group_size": 512'),

@@ -129,11 +129,12 @@ def test_equal_sources_are_measured_once(
     store: Store, make_job: MakeJob, evaluated: Callable[[], list[str]]
 ) -> None:
     class Blind(type(families()["mma"])):  # type: ignore[misc]
-        """Emits the same text whatever num_stages is."""
+        """Emits the same text and launch plan whatever num_stages is, but for comments."""
 
         def emit(self, problem, config, arch):  # type: ignore[no-untyped-def]
             source = super().emit(problem, config, arch)
-            return replace(source, text=f"{config.block_n} {config.split_k}", plan=source.plan)
+            text = f"// {config.key()}\n{config.block_n} {config.split_k}"
+            return replace(source, text=text, plan=replace(source.plan, smem_bytes=0))
 
     tune(make_job(families={"mma": Blind(SMALL)}), store)
     assert len(screened(evaluated())) == 9  # 3 block_n x 3 split_k
