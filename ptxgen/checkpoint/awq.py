@@ -103,7 +103,7 @@ def _load_gemv(stored: StoredLayer, shape: Shape, device: str) -> LayerWeights:
         zeros = unpack_columns(stored.read("qzeros", device), groups)
     return LayerWeights(
         q=unpack_columns(stored.read("qweight", device)),
-        scales=stored.read("scales", device)[:, :groups].contiguous(),
+        scales=stored.without_padding(stored.read("scales", device), groups),
         zeros=zeros,
         bias=stored.read_bias(device, shape.n),
     )

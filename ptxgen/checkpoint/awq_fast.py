@@ -25,7 +25,7 @@ def load(stored: StoredLayer, shape: Shape, device: str) -> LayerWeights:
         UnsupportedFormatError: a stored offset is not -(scale * z) of an integer z.
     """
     groups = shape.k // shape.group_size
-    scales = stored.read("scales", device)[:groups].t().contiguous()
+    scales = stored.without_padding(stored.read("scales", device).t(), groups)
     zeros = "scaled_zeros" if "scaled_zeros" in stored else "qzeros"
     offsets = stored.read(zeros, device)[:groups].t().contiguous()
     return LayerWeights(

@@ -79,6 +79,23 @@ class StoredLayer:
             )
         return self.read("bias", device)
 
+    def without_padding(self, values: Tensor, groups: int) -> Tensor:
+        """The first columns of scales [N, padded groups], contiguous.
+
+        Where a format pads, shapes do not tell the number of groups; what lies there does.
+
+        Raises:
+            CheckpointError: the padding is not 0, or a whole column of scales is.
+        """
+        real, padding = values[:, :groups].contiguous(), values[:, groups:]
+        if bool((padding != 0).any()) or bool((real == 0).all(dim=0).any()):
+            raise CheckpointError(
+                f"layer {self.name} does not have {groups} groups: the scales after them are not "
+                f"0, or a group has scales of 0 alone. The group size of the config is not that of "
+                f"the file."
+            )
+        return real
+
     def words(self) -> str:
         """All tensors with dtype and shape, for messages."""
         return ", ".join(info.words() for info in self.tensors.values())
