@@ -68,7 +68,7 @@ class ModelError(PtxtuneError):
 
 
 class CheckpointError(PtxtuneError):
-    """A checkpoint that is damaged, incomplete, or whose config and tensors contradict each other."""
+    """A checkpoint that is damaged, incomplete, or contradicts itself."""
 
 
 class UnsupportedFormatError(PtxtuneError):

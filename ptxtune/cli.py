@@ -16,6 +16,7 @@ COMMANDS = {
     "tune": "Find the fastest kernel of each layer and batch, and store it.",
     "best": "Show the best stored config of a layer, and how good it is.",
     "export": "Write a tuned kernel as a bundle that runs without ptxtune.",
+    "convert": "Pack a quantized checkpoint once, for the kernels.",
     "bench": "Compare our kernels with cuBLAS and other packages.",
     "report": "Write the stored results as an HTML page, Markdown or JSON.",
     "list": "List stored winners, runs or trials.",

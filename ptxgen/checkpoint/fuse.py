@@ -71,6 +71,7 @@ def fuse(layers: Sequence[LinearLayer], name: str) -> LinearLayer:
         n=sum(layer.n for layer in parts),
         bias=any(layer.bias for layer in parts),
         format=" + ".join(formats),
+        fused_from=tuple(member for layer in parts for member in layer.members),
         parts=tuple(part for layer in parts for part in layer.parts),
         stored_bytes=sum(layer.stored_bytes for layer in parts),
         notes=tuple(dict.fromkeys(note for layer in parts for note in layer.notes)),

@@ -68,6 +68,7 @@ class LinearLayer:
         permutation: int64 [K] of an act-order layer, see LayerWeights; None otherwise.
         notes: what is worth knowing, in words.
         loader: reads the values onto a device.
+        fused_from: names of the layers that it was fused of, in their order.
     """
 
     name: str
@@ -84,6 +85,7 @@ class LinearLayer:
     loader: Callable[[str], LayerWeights] = field(repr=False, compare=False)
     permutation: Tensor | None = field(default=None, repr=False, compare=False)
     notes: tuple[str, ...] = ()
+    fused_from: tuple[str, ...] = ()
 
     @property
     def num_groups(self) -> int:
@@ -158,8 +160,22 @@ class LinearLayer:
             UnsupportedFormatError: no kernel can compute the layer, see problem().
             TensorError: a scale is beyond the dtype, or not finite.
         """
+        self.problem(dtype)  # before anything is read
+        return self.quantized_from(self.load(device), dtype)
+
+    def quantized_from(
+        self, weights: LayerWeights, dtype: Dtype | None = None
+    ) -> tuple[QuantizedWeight, Problem, Rounding]:
+        """As quantized, of values that load returned."""
         problem = self.problem(dtype)
-        return quantized_of(self.load(device), problem, self.name)
+        scales, rounding = convert_scales(weights.scales, TORCH_DTYPES[problem.dtype], self.name)
+        zeros = weights.zeros
+        return QuantizedWeight(weights.q.contiguous(), scales, zeros), problem, rounding
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The layers that this one was fused of; itself where it was not."""
+        return self.fused_from or (self.name,)
 
     def _problem(self, dtype: Dtype) -> Problem:
         return Problem(
@@ -170,17 +186,6 @@ class LinearLayer:
             "int" if self.zero == "int" else "sym",
             self.bias,
         )
-
-
-def quantized_of(
-    weights: LayerWeights, problem: Problem, name: str
-) -> tuple[QuantizedWeight, Problem, Rounding]:
-    """Loaded values as a QuantizedWeight; see LinearLayer.quantized."""
-    scales, rounding = convert_scales(weights.scales, TORCH_DTYPES[problem.dtype], name)
-    zeros = weights.zeros
-    if zeros is None and problem.zero == "int":
-        zeros = torch.full_like(scales, SYMMETRIC_ZERO, dtype=torch.uint8)
-    return QuantizedWeight(weights.q.contiguous(), scales, zeros), problem, rounding
 
 
 def dequantize_layer(weights: LayerWeights, group_size: int) -> Tensor:
