@@ -152,11 +152,7 @@ def inspection_text(found: Inspection) -> str:
     if found.groups:
         parts.append(Table(COLUMNS, tuple(_row(group) for group in found.groups)).to_text())
     parts.append(_memory_text(found))
-    parts += [
-        f"unsupported: {group.name} ({len(group.layers)} layers): {reason}"
-        for group in found.groups
-        for reason in group.missing
-    ]
+    parts += _unsupported_lines(found.groups)
     parts += _refusal_lines(found.refused)
     parts += [f"not fused: {apart.reason}" for apart in found.not_fused[:3]]
     if len(found.not_fused) > 3:
@@ -246,6 +242,15 @@ def _memory_text(found: Inspection) -> str:
         f"memory of the layers that kernels can compute: {_mb(sizes['stored_supported'])} MB as "
         f"stored, {_mb(sizes['packed'])} MB packed, {saved:.2f} times smaller than FP16; {others}"
     )
+
+
+def _unsupported_lines(groups: tuple[LayerGroup, ...]) -> list[str]:
+    """One line for each thing that is missing, with the layers that need it."""
+    needing: dict[str, list[str]] = {}
+    for group in groups:
+        for reason in group.missing:
+            needing.setdefault(reason, []).append(f"{group.name} ({len(group.layers)})")
+    return [f"unsupported: {', '.join(names)}: {reason}" for reason, names in needing.items()]
 
 
 def _refusal_lines(refused: tuple[Refusal, ...]) -> list[str]:

@@ -108,11 +108,13 @@ def weight_settings(name: str, config: QuantizationConfig) -> dict[str, Any]:
 
 def _group(name: str, config: QuantizationConfig) -> dict[str, Any]:
     """The config group of a layer: by its name, then by a pattern, then by its class."""
-    groups = config.first("config_groups")
-    found = [group for group in (groups or {}).values() if isinstance(group, dict)]
+    groups = config.table("config_groups").values()
+    found = [group for group in groups if isinstance(group, dict)]
     for matches in (_by_name, _by_pattern, _by_class):
         for group in found:
-            if any(matches(str(target), name) for target in group.get("targets") or ()):
+            targets = group.get("targets")
+            targets = targets if isinstance(targets, list) else []
+            if any(matches(str(target), name) for target in targets):
                 return group
     raise CheckpointError(
         f"layer {name} has packed weights, and no config group of {config.source} targets it; the "

@@ -47,6 +47,19 @@ class QuantizationConfig:
         found = (self.settings.get(name) for name in names)
         return next((value for value in found if value is not None), None)
 
+    def table(self, name: str) -> dict[str, Any]:
+        """A setting that is a JSON object; empty where it is null or not given.
+
+        Raises:
+            CheckpointError: it is something else.
+        """
+        value = self.settings.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise CheckpointError(f"{self.source}: {name} is {value!r}, not a JSON object.")
+        return value
+
     def text(self, *names: str) -> str:
         """The first of these settings as lower-case text; empty where none is given."""
         value = self.first(*names)

@@ -30,7 +30,11 @@ def settings_of(name: str, config: QuantizationConfig) -> dict[str, Any]:
         CheckpointError: a pattern of `dynamic` is no regular expression.
     """
     settings = dict(config.settings)
-    for pattern, changes in (settings.get("dynamic") or {}).items():
+    for pattern, changes in config.table("dynamic").items():
+        if not isinstance(changes, (dict, type(None))):
+            raise CheckpointError(
+                f"{config.source}: dynamic[{pattern!r}] is {changes!r}, not a JSON object."
+            )
         try:
             matched = re.match(pattern.removeprefix("+:").removeprefix("-:"), name)
         except re.error as error:

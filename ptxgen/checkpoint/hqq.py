@@ -98,7 +98,10 @@ def _load(stored: StoredLayer, n: int, k: int, device: str) -> LayerWeights:
 
 
 def _check_supported(stored: StoredLayer) -> None:
-    packing = bytes(_setting(stored, "packing").tolist()).decode("ascii", "replace")
+    letters = _setting(stored, "packing")
+    packing = (
+        bytes(letters.tolist()).decode("ascii", "replace") if letters.dtype == torch.uint8 else ""
+    )
     if packing != PACKING:
         raise UnsupportedFormatError(
             f"layer {stored.name} is packed as {packing!r}; {PACKING} is read."

@@ -55,8 +55,8 @@ class Checkpoint:
     Attributes:
         path: folder or GGUF file.
         config: its quantization settings; None for GGUF.
-        layers: quantized linear layers that were understood, in the order of the files; whether
-            kernels can compute one says its `missing()`.
+        layers: quantized linear layers that were understood, in the order of their names and
+            numbers; whether kernels can compute one says its `missing()`.
         refused: quantized layers that were not understood, or contradict the config.
         others: all other tensors.
     """
@@ -131,7 +131,7 @@ def _open_folder(files: TensorFiles, config: QuantizationConfig, importer: Impor
     check_markers(counts, importer, config.source)
     layers: list[LinearLayer] = []
     refused: list[Refusal] = []
-    for name in found[importer.marker]:
+    for name in sorted(found[importer.marker], key=_natural):
         stored = StoredLayer.gather(files, name, importer.suffixes)
         try:
             layers.append(importer.describe(stored, config))
@@ -150,6 +150,11 @@ def _open_folder(files: TensorFiles, config: QuantizationConfig, importer: Impor
     return Checkpoint(
         files.folder, config, tuple(layers), tuple(refused), others, files.read, files.close
     )
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Sorts layers.10 after layers.9."""
+    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in name.split(".")]
 
 
 def _foreign(files: TensorFiles, name: str, marker: str, config: QuantizationConfig) -> Refusal:

@@ -103,17 +103,12 @@ def padded(values: np.ndarray, axis: int, multiple: int) -> np.ndarray:
 
 
 def rows_packed(values: np.ndarray, per_word: int = 8) -> np.ndarray:
-    """[R, C] to [ceil(R / per_word), C] words."""
-    full = padded(values, 0, per_word)
-    return np.array(
-        [
-            [
-                word(full[per_word * r : per_word * (r + 1), c].tolist(), 4 * per_word)
-                for c in range(full.shape[1])
-            ]
-            for r in range(full.shape[0] // per_word)
-        ]
-    )
+    """[R, C] to [ceil(R / per_word), C] words, signed as a file has them."""
+    full = padded(values, 0, per_word).astype(np.uint64)
+    words = sum(full[i::per_word] << np.uint64(4 * i) for i in range(per_word))
+    width = {2: np.uint8, 4: np.uint16, 8: np.uint32, 16: np.uint64}[per_word]
+    narrow = words.astype(width)
+    return narrow.view(np.dtype(f"i{narrow.dtype.itemsize}")).astype(object)
 
 
 def columns_packed(values: np.ndarray, per_word: int = 8) -> np.ndarray:

@@ -150,7 +150,9 @@ def test_what_is_unsupported_refused_or_not_fused_is_named_with_its_reason(tmp_p
         "model.layers.1.self_attn.o_proj",
     ]
     text = inspection_text(found)
-    assert "unsupported: model.layers.*.mlp.gate_proj (1 layers): act-order" in text
+    assert (
+        "unsupported: model.layers.*.mlp.gate_proj (1), model.layers.*.mlp.up_proj (1): act" in text
+    )
     assert text.count("refused: layer model.layers.0.self_attn.o_proj contradicts") == 1
     assert "(1 more layers alike)" in text
     assert "permute their inputs differently" in text
