@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+import torch
 
 from ptxgen.checkpoint.convert import Conversion, convert_checkpoint
 from ptxgen.checkpoint.gptq_zeros import ZeroReading
@@ -36,7 +37,12 @@ from ptxtune.output import note, say, say_json
     help="How GPTQ version 1 stored zero points less one: by word or by nibble.",
 )
 @click.option(
-    "--torch-device", default="cpu", show_default=True, help="Where layers are packed, as cuda."
+    "--on",
+    "where",
+    type=click.Choice(("cpu", "cuda")),
+    default="cpu",
+    show_default=True,
+    help="Where layers are unpacked and packed.",
 )
 @click.option("--force", is_flag=True, help="Replace an older converted checkpoint.")
 @json_option
@@ -48,7 +54,7 @@ def command(
     fused: bool,
     keep_unsupported: bool,
     gptq_zeros: ZeroReading,
-    torch_device: str,
+    where: str,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -61,6 +67,8 @@ def command(
     Example:
       ptxtune convert Llama-3.1-8B-AWQ Llama-3.1-8B-ptxtune
     """
+    if where == "cuda" and not torch.cuda.is_available():
+        raise click.BadParameter("torch sees no CUDA device here; leave --on out.")
     done = convert_checkpoint(
         directory,
         out,
@@ -68,7 +76,7 @@ def command(
         fused=fused,
         keep_unsupported=keep_unsupported,
         gptq_zeros=gptq_zeros,
-        device=torch_device,
+        device=where,
         force=force,
     )
     for text in done.notes:

@@ -1,6 +1,6 @@
 """Layers packed by the formats' own packages. Run as a program, it records them as test data.
 
-    PYTHONPATH=tests/unit/checkpoint python -m package_words
+    PYTHONPATH=tests/unit/checkpoint:tests/helpers python -m package_words
 
 needs autoawq, gptqmodel, compressed-tensors, hqq, torchao and gguf.
 """
