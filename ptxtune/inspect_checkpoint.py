@@ -124,7 +124,7 @@ def inspect_checkpoint(
             refused=checkpoint.refused,
             other_tensors=len(checkpoint.others),
             other_bytes=sum(other.num_bytes for other in checkpoint.others),
-            notes=tuple(dict.fromkeys(note for layer in layers for note in layer.notes)),
+            notes=_notes(checkpoint, layers, dtype),
         )
 
 
@@ -184,6 +184,19 @@ def _kv_heads(checkpoint: Checkpoint) -> int | None:
     text = model.get("text_config")
     heads = (text if isinstance(text, dict) else model).get("num_key_value_heads")
     return heads if isinstance(heads, int) and heads > 0 else None
+
+
+def _notes(
+    checkpoint: Checkpoint, layers: Iterable[LinearLayer], dtype: Dtype | None
+) -> tuple[str, ...]:
+    notes = dict.fromkeys(note for layer in layers for note in layer.notes)
+    said = checkpoint.config.dtype if checkpoint.config else None
+    if dtype is None and said and any(layer.dtype != said for layer in layers):
+        notes[
+            f"config.json names {said} activations, and the scales are not {said}; layers are "
+            f"mapped to the dtype of their scales, {said} (--dtype {said}) would round them"
+        ] = None
+    return tuple(notes)
 
 
 def _bytes(found: Inspection) -> dict[str, int]:

@@ -361,6 +361,14 @@ def test_gguf(tmp_path: Path) -> None:
         assert torch.equal(norm, source.read("output_norm.weight"))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_the_command_without_a_gpu(tmp_path: Path) -> None:
+    words = ["convert", str(tmp_path), str(tmp_path / "out"), "--on", "cuda"]
+    shown = CliRunner().invoke(cli, words)
+    assert shown.exit_code == 2
+    assert "torch sees no CUDA device" in shown.output
+
+
 def test_the_command(tmp_path: Path) -> None:
     source_of(tmp_path / "source", "compressed-tensors")
     words = ["convert", str(tmp_path / "source"), str(tmp_path / "out")]

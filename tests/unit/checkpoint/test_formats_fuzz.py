@@ -56,7 +56,7 @@ FORMATS: dict[str, tuple[dict[str, Tensor], dict[str, Any], dict[str, str] | Non
         torchao_metadata({NAME: VALUES}, "Int4TilePackedTo4dTensor"),
     ),
 }
-ODD: tuple[Any, ...] = (None, True, -7, 0, 3.5, "x", "", [], [1], {}, {"a": 1}, 10**30)
+ODD: tuple[Any, ...] = (None, True, -7, 3.5, "x", [1], {"a": 1}, 10**30)
 
 
 def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -139,6 +139,6 @@ def test_files_cut_anywhere(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, named({NAME: tensors}), config)
     file = tmp_path / "model.safetensors"
     data = file.read_bytes()
-    for length in np.linspace(0, len(data) - 1, 40).astype(int):
+    for length in np.linspace(0, len(data) - 1, 20).astype(int):
         file.write_bytes(data[:length])
         read_all(tmp_path)

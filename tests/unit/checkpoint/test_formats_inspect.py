@@ -113,6 +113,13 @@ def test_another_dtype_of_the_activations(tmp_path: Path) -> None:
     assert {group.problem.dtype for group in found.groups if group.problem} == {"bf16"}
 
 
+def test_activations_of_another_dtype_than_the_scales_are_noted(tmp_path: Path) -> None:
+    llama_like(tmp_path, blocks=1, config={"torch_dtype": "bfloat16"})
+    (note,) = inspect_checkpoint(tmp_path).notes
+    assert "config.json names bf16 activations" in note
+    assert not inspect_checkpoint(tmp_path, dtype="bf16").notes
+
+
 def test_text_says_what_is_there(tmp_path: Path) -> None:
     llama_like(tmp_path)
     text = inspection_text(inspect_checkpoint(tmp_path))
