@@ -58,9 +58,9 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Pack the weights of a quantized checkpoint once, so that loading repacks nothing.
+    """Pack a quantized checkpoint once, for the kernels.
 
-    Reads AWQ, GPTQ, compressed-tensors and GGUF checkpoints (docs/formats.md), layer by layer, and
+    Loading the result repacks nothing. Reads AWQ, GPTQ, compressed-tensors and GGUF checkpoints (docs/formats.md), layer by layer, and
     writes safetensors with a manifest; all other tensors and files are copied.
 
     \b
