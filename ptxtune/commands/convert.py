@@ -60,8 +60,9 @@ def command(
 ) -> None:
     """Pack a quantized checkpoint once, for the kernels.
 
-    Loading the result repacks nothing. Reads AWQ, GPTQ, compressed-tensors and GGUF checkpoints (docs/formats.md), layer by layer, and
-    writes safetensors with a manifest; all other tensors and files are copied.
+    Loading the result repacks nothing. Reads AWQ, GPTQ, compressed-tensors and GGUF checkpoints
+    (docs/formats.md), layer by layer, and writes safetensors with a manifest; all other tensors and
+    files are copied.
 
     \b
     Example:
