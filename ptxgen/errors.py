@@ -116,6 +116,14 @@ class ModelError(PtxtuneError):
     """An unknown model name, or a config.json without the needed fields."""
 
 
+class CheckpointError(PtxtuneError):
+    """A checkpoint that is damaged, incomplete, or contradicts itself."""
+
+
+class UnsupportedFormatError(PtxtuneError):
+    """Quantized weights that are understood, or named, but that no kernel here can compute."""
+
+
 class UnsupportedPtxError(PtxtuneError):
     """PTX that the interpreter does not know; the instruction and its line are in the message."""
 

@@ -21,7 +21,8 @@ COMMANDS = {
     "tune": "Find the fastest kernel of each layer and batch, and store it.",
     "best": "Show the best stored config of a layer, and how good it is.",
     "export": "Write a tuned kernel as a bundle that runs without ptxtune.",
-    "inspect": "Check a bundle without a GPU, and show what it holds.",
+    "inspect": "Show what a bundle or a checkpoint holds, without a GPU.",
+    "convert": "Pack a quantized checkpoint once, for the kernels.",
     "bench": "Compare our kernels with cuBLAS and other packages.",
     "report": "Write the stored results as an HTML page, Markdown or JSON.",
     "list": "List stored winners, runs, trials or seeds.",
@@ -79,9 +80,9 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; errors that a user can cause become one paragraph."""
-        from ptxtune.warned import warnings_as_notes  # noqa: PLC0415 (help imports no database)
-
         try:
+            from ptxtune.warned import warnings_as_notes  # noqa: PLC0415 (help imports no database)
+
             with warnings_as_notes():
                 return super().invoke(ctx)
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""What a folder that a user names holds: a bundle of ours, or a checkpoint."""
+"""What a folder or file that a user names holds: a bundle of ours, or a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ptxgen.bundle.manifest import MANIFEST_NAME
 from ptxgen.errors import FileError, NotABundleError
 
 CHECKPOINT_FILE = "config.json"
+GGUF = ".gguf"
 
 
 class FolderKind(StrEnum):
@@ -28,7 +29,7 @@ def folder_kind(folder: Path) -> FolderKind:
     try:
         if (folder / MANIFEST_NAME).exists():
             return FolderKind.BUNDLE
-        if (folder / CHECKPOINT_FILE).exists():
+        if (folder / CHECKPOINT_FILE).exists() or (folder.suffix == GGUF and folder.is_file()):
             return FolderKind.CHECKPOINT
     except OSError as error:
         raise FileError(

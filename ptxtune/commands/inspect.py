@@ -1,4 +1,4 @@
-"""ptxtune inspect: what a bundle holds, and whether every file of it is whole."""
+"""ptxtune inspect: what a bundle or a checkpoint holds, and whether a bundle is whole."""
 
 from __future__ import annotations
 
@@ -31,27 +31,32 @@ COLUMNS = (
 
 
 @click.command("inspect")
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--tp", type=int, default=1, show_default=True, help="Ranks that share a checkpoint.")
 @json_option
 @click.pass_context
-def command(context: click.Context, /, *, bundle: Path, as_json: bool) -> None:
-    """Check a bundle without a GPU, and show what it holds.
+def command(context: click.Context, /, *, path: Path, tp: int, as_json: bool) -> None:
+    """Show what a bundle or a quantized checkpoint holds, without a GPU.
 
-    The manifest is checked in itself, and every file against its sha256. The exit code is 1 where
-    anything is missing or was changed, and every such file is named. Files that are not of the
-    bundle are listed; they do no harm, but no export replaces a bundle that has some.
+    Of a bundle the manifest is checked in itself, and every file against its sha256. The exit code
+    is 1 where anything is missing or was changed, and every such file is named. Files that are not
+    of the bundle are listed; they do no harm, but no export replaces a bundle that has some.
+
+    Of a checkpoint (a folder with a config.json, or a GGUF file) the layers are listed as its
+    tensors say, the problems that they map to, memory before and after, and what is not supported
+    and why.
 
     \b
     Example:
       ptxtune inspect bundle
-      ptxtune inspect bundle --json
+      ptxtune inspect ./model-awq --tp 2
     """
-    folder = as_path(bundle, "the bundle", error=BundleError)
+    folder = as_path(path, "the bundle or checkpoint", error=BundleError)
     if folder_kind(folder) is FolderKind.CHECKPOINT:
-        raise NotABundleError(
-            f"{folder} is a checkpoint (it has a config.json and no manifest.json), not a bundle. "
-            f"Name the folder that `ptxtune export` wrote."
-        )
+        _show_checkpoint(folder, tp, as_json)
+        return
+    if tp != 1:
+        raise click.UsageError(f"--tp is for checkpoints; {folder} is none.")
     try:
         contents = inspect(folder)
     except NotABundleError:
@@ -64,6 +69,21 @@ def command(context: click.Context, /, *, bundle: Path, as_json: bool) -> None:
     else:
         say(_text(contents))
     context.exit(DAMAGED if contents.faults else 0)
+
+
+def _show_checkpoint(folder: Path, tp: int, as_json: bool) -> None:
+    # Deferred: bundles need none of it.
+    from ptxtune.inspect_checkpoint import (  # noqa: PLC0415
+        inspect_checkpoint,
+        inspection_document,
+        inspection_text,
+    )
+
+    found = inspect_checkpoint(folder, tp=tp)
+    if as_json:
+        say_json(inspection_document(found))
+    else:
+        say(inspection_text(found))
 
 
 def _show_damage(folder: Path, fault: str, as_json: bool) -> None:

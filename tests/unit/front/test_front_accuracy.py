@@ -65,6 +65,7 @@ def test_a_nan_fails() -> None:
 @pytest.mark.parametrize(("dtype", "unit"), [("fp16", "2^-11"), ("bf16", "2^-8")])
 def test_best_explain_tells_the_promise(tmp_path: Path, dtype: str, unit: str) -> None:
     words = ["best", "--n", "1024", "--k", "512", "--m", "17", "--dtype", dtype, "--explain"]
+    (tmp_path / "none.db").touch()
     words += ["--gpu", "h200", "--db", str(tmp_path / "none.db")]
     done = CliRunner().invoke(cli, words)
     told = [line for line in done.stdout.splitlines() if line.startswith("Numbers: ")]
