@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from ptxgen.config import KernelConfig, Scalar
 from ptxgen.errors import ConfigError
 from ptxgen.families import FAMILIES, config_from_dict
 from ptxgen.families.base import Family
+from ptxgen.json_text import parse_json
 
 MAX_BYTES = 1 << 20
 """No config is longer; a larger file was named by mistake."""
@@ -51,13 +51,8 @@ def _from_text(text: str, where: str) -> KernelConfig:
 
 
 def _from_json(text: str, where: str) -> KernelConfig:
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{where} is not JSON ({error}); write a config as ptxtune best --json prints it."
-        ) from error
-    return config_from_dict(data)
+    hint = "write a config as ptxtune best --json prints it."
+    return config_from_dict(parse_json(text, where, hint, error=ConfigError))
 
 
 def _from_call(name: str, body: str, where: str) -> KernelConfig:

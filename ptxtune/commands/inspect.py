@@ -36,7 +36,7 @@ COLUMNS = (
 @json_option
 @click.pass_context
 def command(context: click.Context, /, *, path: Path, tp: int, as_json: bool) -> None:
-    """Show what a bundle or a quantized checkpoint holds, without a GPU.
+    """Show what a bundle or a checkpoint holds, without a GPU.
 
     Of a bundle the manifest is checked in itself, and every file against its sha256. The exit code
     is 1 where anything is missing or was changed, and every such file is named. Files that are not

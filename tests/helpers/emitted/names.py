@@ -12,7 +12,7 @@ TYPE = r"(?:const |constexpr )*(?:u8|u32|u64|int|float4?|auto|bool|void|long lon
 _WORDS = """
 const constexpr u8 u32 u64 int float float4 auto bool void long unsigned char typedef struct
 alignas template enum extern return if else for while continue break true false operator
-nullptr volatile asm opaque threadIdx blockIdx gridDim min max make_float4 ll u
+always_inline nullptr volatile asm opaque threadIdx blockIdx gridDim min max make_float4 ll u
 """
 NOT_NAMES = frozenset(_WORDS.split())
 """Words of C++ and CUDA, and members of its types."""

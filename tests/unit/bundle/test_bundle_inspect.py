@@ -98,7 +98,7 @@ def test_what_is_no_bundle_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "manifest.json").write_text('{"kind": "app"}')
     for path, words in (
-        (tmp_path, "is a checkpoint"),
+        (tmp_path, "holds no *.safetensors"),
         (tmp_path / "nowhere", "is not a bundle"),
         (tmp_path / "file", "is not a bundle"),
         (tmp_path / "empty", "is not a bundle"),

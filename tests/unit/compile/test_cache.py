@@ -410,7 +410,7 @@ def test_without_write_permission_kernels_are_compiled_all_the_same(
             told: list[str] = []
             lenient = LenientCache(cache, told.append)
             first, second = (
-                lenient.compiled(source) for source in (SOURCE, replace(SOURCE, text="// 2\n"))
+                lenient.compiled(source) for source in (SOURCE, replace(SOURCE, text="int two;\n"))
             )
             assert first.source_digest == SOURCE.digest() != second.source_digest
             os.write(1, json.dumps([len(calls), told]).encode())

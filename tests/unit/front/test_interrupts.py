@@ -73,7 +73,12 @@ def test_every_command_says_130(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         raise KeyboardInterrupt
 
     monkeypatch.setattr(found, "invoke", pressed)
-    words = {"export": ["--out", "b"], "db": ["export", "file"], "inspect": ["b"]}.get(name, [])
+    words = {
+        "export": ["--out", "b"],
+        "db": ["export", "file"],
+        "inspect": ["b"],
+        "convert": ["a", "b"],
+    }.get(name, [])
     result = CliRunner().invoke(cli, [name, *words], prog_name="ptxtune")
     assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
 

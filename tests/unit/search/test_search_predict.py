@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from ptxgen.cache import CompileCache
 from ptxgen.families import emit
 from ptxgen.outcome import Status
 from ptxgen.problem import Problem
+from search.above_floor import above_floor
 from search.budget import Budget
 from search.events import Event, TaskStarted, TrialEnded
 from search.job import NothingMeasuredError, TuneJob
@@ -173,7 +175,8 @@ def test_what_no_longer_holds_is_predicted_anew(
     predict(job, H200, store)
     if change == "model":
         monkeypatch.setattr(
-            "search.predict.predict_us", lambda *args, **rest: 2 * predict_us(*args, **rest)
+            "search.predict.above_floor",
+            lambda *args: SimpleNamespace(total_us=2 * above_floor(*args).total_us),
         )
     elif change == "nvrtc":
         job = replace(job, toolchain=replace(job.toolchain, nvrtc="99.9"))
