@@ -105,7 +105,7 @@ NAMES = {
         ),
         (
             "duplicated",
-            "INSERT INTO trial (id, COLUMNS) SELECT 1000000, COLUMNS FROM trial WHERE id = OK_TRIAL",
+            "INSERT INTO trial (id, COLUMNS) SELECT 99999, COLUMNS FROM trial WHERE id = OK_TRIAL",
         ),
         (
             "never finished",
