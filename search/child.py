@@ -19,8 +19,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from search.child_main import READY
+
 MAX_REPLY_BYTES = 64 << 20
 REAP_SECONDS = 20.0
+START_S = 120.0
+"""For a process to start and import what it needs, before the limit of its first request counts."""
 STDERR_TAIL_BYTES = 2000
 
 
@@ -84,6 +88,7 @@ class Child:
             theirs.close()
         self._socket = ours
         self._buffer = b""
+        self._started = False
         with contextlib.suppress(
             OSError
         ):  # a child that died at once is noticed by the first request
@@ -107,7 +112,7 @@ class Child:
 
         Args:
             message: the request.
-            timeout_s: counted from when `meanwhile` is over.
+            timeout_s: counted from when `meanwhile` is over and the process has started.
             meanwhile: work of the parent while the child does its own; if it raises, the child must
                 be killed, because its answer is still to come.
 
@@ -125,6 +130,8 @@ class Child:
         if meanwhile is not None:
             meanwhile()
         try:
+            if not self._started:
+                self._started = self._read_line(time.monotonic() + START_S) == READY.strip()
             line = self._read_line(time.monotonic() + timeout_s)
         except OSError as error:
             raise ChildDiedError(self._epitaph()) from error

@@ -5,6 +5,7 @@ Usage: python -m search.child_main FD PARENT_PID. The first line names the handl
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -17,6 +18,8 @@ from typing import Any
 
 Handler = Callable[[dict[str, Any]], Any]
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+READY = b'{"ready": true}\n'
+"""Said once, when the process has started: the limits of requests count from then."""
 
 
 def main(argv: list[str]) -> int:
@@ -30,6 +33,10 @@ def main(argv: list[str]) -> int:
             message = json.loads(line)
             if not start:
                 start = message
+                # What it imports takes seconds on a busy machine, and is no part of a request.
+                with contextlib.suppress(Exception):
+                    resolve(start["factory"])
+                channel.sendall(READY)
                 continue
             # The factory runs with the first request, so that its error is an answer, not a death.
             try:

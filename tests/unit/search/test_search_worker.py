@@ -225,6 +225,19 @@ def _runs(pid: int) -> bool:
         return False
 
 
+def test_the_start_of_the_process_is_no_part_of_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine imports for seconds; a limit of a request says nothing about that."""
+    (tmp_path / "slow_to_import.py").write_text(
+        "import time\ntime.sleep(1.5)\n\ndef make(options):\n    return lambda message: message\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    child = Child("slow_to_import:make", {})
+    assert child.request({"n": 1}, 1.0) == {"n": 1}
+    child.kill()
+
+
 def test_signals_are_named() -> None:
     child = Child("search_fakes:make_compiler", {"cache_root": "/"})
     os.kill(child.pid, signal.SIGKILL)
