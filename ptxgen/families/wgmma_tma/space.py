@@ -189,10 +189,12 @@ def _few_tokens(n: int, num_sms: int, tile: WgmmaTmaConfig) -> Iterator[WgmmaTma
         yield replace(tile, warpgroups_k=2, chunk=4)
     elif n <= 64 * num_sms:
         yield replace(tile, min_ctas=2)
-    elif n >= 192 * num_sms:
-        # Below 256 features an SM, block_n = 128 took 3 % less before there were two ways to
-        # dequantize. NVRTC 13.0 now gives it 176 registers: one CTA an SM, and 28 % more time.
+    elif n > 256 * num_sms:
         yield replace(tile, num_stages=4, chunk=4, split_k=1)
+    elif n >= 192 * num_sms:
+        # Two CTAs an SM need 168 registers or less. In chunks of four NVRTC 13.0 takes 176 since there
+        # are two ways to dequantize, and one CTA an SM takes 28 % longer; in chunks of two it takes 130.
+        yield replace(tile, block_n=128, num_stages=5, split_k=1, min_ctas=2)
 
 
 def _default_ladder(problem: Problem, m: int, num_sms: int) -> Iterator[WgmmaTmaConfig]:

@@ -73,7 +73,8 @@ def test_decode_defaults_are_near_the_best(
 @pytest.mark.parametrize("m", [32, 64])
 def test_defaults_of_small_batches_are_near_the_best(m: int, protocol: Protocol) -> None:
     found = list(ratios("recorded-h200-m32-up.jsonl.gz", m, protocol))
-    assert len(found) == 8
+    # The default of 28672 x 4096 at M = 32 is younger than the recording, which lacks it.
+    assert len(found) == (7 if m == 32 else 8)
     assert mean(found) < 1.03
     assert max(found) < 1.08
 
