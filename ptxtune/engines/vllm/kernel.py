@@ -19,11 +19,11 @@ from vllm.model_executor.parameter import permute_param_layout_
 from vllm.scalar_type import scalar_types
 
 from ptxgen.arch import ARCHS
+from ptxgen.checkpoint.nibbles import unpack_columns, unpack_rows
 from ptxgen.errors import ProblemError
 from ptxgen.problem import Dtype, Problem
 from ptxgen.weights.pack import pack
 from ptxgen.weights.quantize import QuantizedWeight
-from ptxtune.engines.gptq_words import nibbles_along, nibbles_down
 from ptxtune.layers.operator import prepare_operator
 
 LOG = logging.getLogger("vllm.ptxtune")
@@ -53,7 +53,7 @@ class PtxtuneLinearKernel(MPLinearKernel):
         weights = self._get_weight_params(layer)
         permute_param_layout_(weights[0], input_dim=0, output_dim=1, packed_dim=0)
         permute_param_layout_(weights[1], input_dim=0, output_dim=1)
-        q = nibbles_down(weights[0].data)
+        q = unpack_rows(weights[0].data)
         self._order = self._activation_order(layer)
         if self._order is not None:
             q = q.index_select(0, self._order)
@@ -102,7 +102,7 @@ class PtxtuneLinearKernel(MPLinearKernel):
         assert self.w_zp_name is not None  # noqa: S101  # vLLM's own check of its arguments
         zeros = getattr(layer, self.w_zp_name)
         permute_param_layout_(zeros, input_dim=0, output_dim=1, packed_dim=1)
-        return nibbles_along(zeros.data).t().contiguous()
+        return unpack_columns(zeros.data).t().contiguous()
 
     def _activation_order(self, layer: torch.nn.Module) -> Tensor | None:
         """The inputs sorted by their group, where act-order mixed them; else None."""
