@@ -123,6 +123,11 @@ class CompileCache:
         finally:
             lock.release()
 
+    def check_writable(self) -> None:
+        """Raises CacheError where entries cannot be stored; before a run that stores thousands."""
+        with self._reporting():
+            check_writable(self.root)
+
     def compile_unstored(self, source: KernelSource) -> CompiledKernel:
         """A source compiled without a look at the cache. Raises ArchError, CompileError."""
         return self._compiler(source)

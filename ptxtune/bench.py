@@ -12,6 +12,7 @@ from db import query
 from db.records import Answer, DeviceRecord, Level, Protocol
 from db.session import open_for_reading
 from ptxgen import env
+from ptxgen.cache import CompileCache
 from ptxgen.errors import ArchError, PtxtuneError
 from ptxgen.outcome import Outcome
 from ptxgen.problem import Problem
@@ -139,6 +140,7 @@ def make_bench(
 
     Raises:
         ArchError: the target's GPU is not here.
+        CacheError: the compile cache cannot be written.
         ContenderError: a contender is not known.
         StoreError: the database cannot be opened.
     """
@@ -148,6 +150,8 @@ def make_bench(
             f"a comparison is measured, and {target.device.name} is not in this machine "
             f"({target.reason}); use a machine with the GPU, or ptxtune tune for predictions."
         )
+    cache = env.cache_folder(cache_dir)
+    CompileCache(cache).check_writable()
     return BenchJob(
         selection,
         tuple(batches),
@@ -157,7 +161,7 @@ def make_bench(
         _answers(selection.problems, batches, protocols, target, db),
         _host(target),
         _ceilings(target, db),
-        env.cache_folder(cache_dir),
+        cache,
         Clocks.of_device(target.device.uuid).limits().max_sm_mhz,
         rounds=rounds,
         seed=seed,

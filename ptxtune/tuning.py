@@ -11,6 +11,7 @@ from db.records import Protocol
 from db.session import Database, open_database
 from db.store import Store
 from ptxgen import env
+from ptxgen.cache import CompileCache
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ArchError
 from ptxgen.outcome import Outcome
@@ -43,10 +44,15 @@ def make_job(
 
     batch_invariant: only configs whose result for a row does not depend on M are searched.
 
-    Raises ProblemError where there is nothing to tune, and ConfigError where PTXTUNE_PIN, which is
-    told with the winners, pins nothing that any layer could use.
+    Raises:
+        CacheError: the compile cache cannot be written, which a search needs.
+        ConfigError: PTXTUNE_PIN, which is told with the winners, pins nothing that any layer could
+            use.
+        ProblemError: there is nothing to tune.
     """
     checked_pin()
+    cache = env.cache_folder(cache_dir)
+    CompileCache(cache).check_writable()
     return TuneJob(
         problems=tuple(problems),
         buckets=tuple(batches),
@@ -57,7 +63,7 @@ def make_job(
         seed=seed,
         refresh=refresh,
         evaluator_options={"strict": strict},
-        cache_root=env.cache_folder(cache_dir),
+        cache_root=cache,
         batch_invariant=batch_invariant,
         gpu_uuid=target.only_uuid,
     )

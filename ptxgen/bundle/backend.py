@@ -136,9 +136,16 @@ def _cuda_device(device: torch.device | str | int | None) -> torch.device:
             "cannot be run; `ptxtune doctor` says why. Its files can be checked without one."
         )
     count = torch.cuda.device_count()
-    wanted = (
-        torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
-    )
+    try:
+        wanted = (
+            torch.device("cuda", device)
+            if isinstance(device, int)
+            else torch.device(device or "cuda")
+        )
+    except RuntimeError:  # torch's own words for what is no device
+        raise BundleError(
+            f"device {device!r} is no device; name a CUDA device, such as cuda:0 or 0."
+        ) from None
     index = torch.cuda.current_device() if wanted.index is None else wanted.index
     if wanted.type != "cuda" or not 0 <= index < count:
         raise BundleError(f"device {device} is not one of the {count} CUDA devices 0..{count - 1}.")

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
@@ -20,6 +19,7 @@ from ptxgen.dequantize.emit import emit_dequantize
 from ptxgen.device import LoadedKernel
 from ptxgen.env import cache_dir
 from ptxgen.families import emit
+from ptxgen.lenient_cache import LenientCache
 from ptxgen.problem import M_BUCKETS, Problem
 from ptxgen.source import KernelSource
 from ptxtune.answers import best_answers
@@ -104,13 +104,11 @@ def target_of(device: torch.device) -> Target:
 
 def _compiled(sources: Sequence[KernelSource]) -> dict[str, bytes]:
     """Cubins by source digest; kernels that are in the cache are not compiled again."""
-    cache = CompileCache(cache_dir())
+    cache = LenientCache(CompileCache(cache_dir()), LOG.warning)  # a served image may be read-only
     different = {source.digest(): source for source in sources}
     with ThreadPoolExecutor(COMPILE_THREADS) as pool:
-        entries = pool.map(partial(CompileCache.get_or_compile, cache), different.values())
-        return {
-            digest: entry.compiled.cubin for digest, entry in zip(different, entries, strict=True)
-        }
+        compiled = pool.map(cache.compiled, different.values())
+        return {digest: made.cubin for digest, made in zip(different, compiled, strict=True)}
 
 
 def _same(one: Answer, other: Answer) -> bool:

@@ -152,3 +152,13 @@ def test_a_cache_folder_of_nobody_is_one_paragraph(tmp_path: Path, command: str)
     assert done.exit_code == 2
     assert "'~nobody-of-this-name/c' is no path" in done.stderr
     assert isinstance(done.exception, SystemExit)
+
+
+def test_a_search_without_a_cache_that_it_can_write_is_refused_first(tmp_path: Path) -> None:
+    """Each of its candidates would fail to compile."""
+    (tmp_path / "file").write_text("x")
+    words = ("tune", *LAYER, "--gpu", "h200", "--db", str(tmp_path / "x.db"))
+    result = ptxtune(*words, "--cache-dir", str(tmp_path / "file" / "cache"))
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr
+    assert not (tmp_path / "x.db").exists()
