@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError
 
 from db.faults import ELSEWHERE
 from ptxgen import env
+from ptxgen.arguments import path as as_path
 from ptxgen.errors import StoreError
 
 MEMORY = (None, "", ":memory:")
@@ -118,11 +119,11 @@ def _of_path(text: str, named: bool) -> Place:
     if text == ":memory:":
         return Place(URL.create("sqlite", database=text), text, named=named)
     try:
-        path = Path(text).expanduser().absolute()
-    except (RuntimeError, OSError) as error:
+        path = as_path(text, "database", error=StoreError).absolute()
+    except OSError as error:  # a relative path where the working folder is gone
         why = str(error).rstrip(".")
         raise StoreError(
-            f"database {text!r} cannot be found: {why}. Write the path without ~, {ELSEWHERE}."
+            f"database {text!r} cannot be found: {why}. Write the path in full, {ELSEWHERE}."
         ) from error
     return Place(URL.create("sqlite", database=str(path)), str(path), path, named=named)
 

@@ -33,7 +33,8 @@ DB = EnvVar(
     "PTXTUNE_DB", "database path or SQLAlchemy URL (default: a file in the user data folder)"
 )
 PIN = EnvVar(
-    "PTXTUNE_PIN", "config (JSON) that wins over the database, for every problem it is legal for"
+    "PTXTUNE_PIN",
+    "config (as --config takes it) that wins over the database, for every problem it is legal for",
 )
 COMMIT = EnvVar("PTXTUNE_COMMIT", "commit to record with results, in place of the git checkout's")
 VLLM = EnvVar("PTXTUNE_VLLM", "0 leaves vLLM its own kernels (default: ours, where there is one)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ptxgen.arguments import path, shown
 from ptxgen.config import KernelConfig, Scalar
 from ptxgen.errors import ConfigError
 from ptxgen.families import FAMILIES, config_from_dict
@@ -32,9 +33,9 @@ def read_config(text: str, where: str) -> KernelConfig:
     if text.startswith(("{", "[")):
         return _from_json(text, where)
     if text.startswith("@"):
-        return _from_text(_file_text(Path(text[1:]).expanduser(), where), where)
-    if text and "(" not in text and _is_file(text):
-        return _from_text(_file_text(Path(text).expanduser(), where), where)
+        return _from_text(_file_text(path(text[1:], where, error=ConfigError), where), where)
+    if "(" not in text and (file := _file(text)):
+        return _from_text(_file_text(file, where), where)
     return _from_text(text, where)
 
 
@@ -130,24 +131,25 @@ def _value(text: str) -> Scalar:
     return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text.strip("'\"")
 
 
-def _is_file(text: str) -> bool:
+def _file(text: str) -> Path | None:
+    """The file that a text names; None where it is none."""
     try:
-        return Path(text).expanduser().is_file()
-    except (OSError, ValueError, RuntimeError):
-        return False
+        named = path(text, "--config", error=ConfigError)
+        return named if named.is_file() else None
+    except (OSError, ConfigError):
+        return None
 
 
-def _file_text(path: Path, where: str) -> str:
+def _file_text(named: Path, where: str) -> str:
     try:
-        with path.open("rb") as file:
+        with named.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise ConfigError(f"{where} file {path} has over {MAX_BYTES} bytes: it is no config.")
+            raise ConfigError(f"{where} file {named} has over {MAX_BYTES} bytes: it is no config.")
         return content.decode()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{where} file {path} cannot be read: {error}.") from error
+        raise ConfigError(f"{where} file {named} cannot be read: {error}.") from error
 
 
 def _shown(text: str) -> str:
-    line = " ".join(text.split())
-    return repr(line if len(line) <= 60 else f"{line[:57]}...")
+    return shown(" ".join(text.split()))

@@ -159,11 +159,14 @@ def _torch() -> Check:
 
 def _cache(folder: Path) -> Check:
     """Looks, and makes nothing: the folder comes with the first kernel."""
-    cure = f"Make it writable, or name another with --cache-dir or {env.CACHE_DIR.name}."
+    cure = (
+        f"Exports and layers work without it. To tune or compare, make it writable, or name "
+        f"another with --cache-dir or {env.CACHE_DIR.name}."
+    )
     try:
         check_writable(folder)
     except OSError as error:
-        return Check("cache", Health.FAILED, f"{folder}: {error.strerror}", cure)
+        return Check("cache", Health.WARNING, f"{folder} cannot be written: {error.strerror}", cure)
     return Check("cache", Health.OK, str(folder))
 
 

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
 from click.core import ParameterSource
 
-from ptxgen.arguments import shown
-from ptxgen.errors import ProblemError
+from ptxgen.arguments import path, shown
+from ptxgen.errors import ArgumentError, ProblemError
 from ptxgen.problem import Dtype, Zero, check_m
 from ptxtune.selection import BOTH, DTYPE, GROUP, PROTOCOLS, ZERO
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DTYPES = get_args(Dtype)
+
+
+class UserPath(click.Path):
+    """A path as everywhere: ~ expanded, and no word that click would take for this folder."""
+
+    def __init__(self, *, dir_okay: bool = True) -> None:
+        super().__init__(dir_okay=dir_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            named = path(value, "the path")
+        except ArgumentError as error:
+            self.fail(str(error), param, ctx)
+        return super().convert(named, param, ctx)
 
 
 def m_option(default: str = "1", least: int = 0) -> Callable[[Command], Command]:

@@ -10,24 +10,14 @@ from ptxgen import env
 from ptxgen.arch import ARCHS, ArchSpec
 from ptxgen.config import KernelConfig
 from ptxgen.errors import ConfigError
-from ptxgen.families import config_from_dict, violations
+from ptxgen.families import violations
 from ptxgen.families.invariant import invariant_key, is_invariant
-from ptxgen.json_text import parse_json
 from ptxgen.problem import GROUP_SIZES, Dtype, Problem, Zero, check_m
+from ptxtune.config_text import read_config
 
 PROBE_N = (1 << 16, 4096, 64)
 PROBE_K = (1 << 18, 8192, 512, 128)
 """Sizes that stand for all: large ones, which have room for every split, and single tiles."""
-
-
-def parse_config(text: str, where: str) -> KernelConfig:
-    """A config from its JSON text; `where` names the source in errors.
-
-    Raises:
-        ConfigError: the text is no JSON, or no config of a known family.
-    """
-    hint = "write a config as ptxtune best --json prints it."
-    return config_from_dict(parse_json(text, where, hint, error=ConfigError))
 
 
 def checked_pin() -> KernelConfig | None:
@@ -40,7 +30,7 @@ def checked_pin() -> KernelConfig | None:
     if not text:
         return None
     try:
-        config = parse_config(text, env.PIN.name)
+        config = read_config(text, env.PIN.name)
     except ConfigError as error:
         raise ConfigError(f"{env.PIN.name} pins no config: {error} Or unset it.") from None
     if reasons := _illegal_everywhere(config):

@@ -16,6 +16,7 @@ from ptxtune.interrupts import INTERRUPTED
 from ptxtune.models import Layer
 from ptxtune.neighbours import check_neighbours
 from ptxtune.options import (
+    UserPath,
     cache_option,
     db_option,
     device_option,
@@ -47,7 +48,7 @@ OTHERS = [name for name in CONTENDERS if name not in (OURS, CUBLAS)]
 )
 @click.option(
     "--checkpoint",
-    type=click.Path(path_type=Path),
+    type=UserPath(),
     help="Layers, group size and zero points of a GPTQ, AWQ or compressed-tensors folder.",
 )
 @m_option("1,8,16", least=1)
@@ -65,9 +66,9 @@ OTHERS = [name for name in CONTENDERS if name not in (OURS, CUBLAS)]
     help="Turns of every contender.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of weights and activations.")
-@click.option("--json-file", type=click.Path(path_type=Path), help="JSON lines file.")
-@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Markdown file.")
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Page with charts.")
+@click.option("--json-file", type=UserPath(), help="JSON lines file.")
+@click.option("--markdown", "markdown_file", type=UserPath(), help="Markdown file.")
+@click.option("--html", "html_file", type=UserPath(), help="Page with charts.")
 @force_option
 @click.option("--strict", is_flag=True, help="Refuse to measure beside other processes on the GPU.")
 @device_option

@@ -11,13 +11,13 @@ import torch
 from ptxgen.checkpoint.convert import Conversion, convert_checkpoint
 from ptxgen.checkpoint.gptq_zeros import ZeroReading
 from ptxgen.problem import Dtype
-from ptxtune.options import json_option
+from ptxtune.options import UserPath, json_option
 from ptxtune.output import note, say, say_json
 
 
 @click.command("convert")
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("directory", type=UserPath())
+@click.argument("out", type=UserPath())
 @click.option(
     "--dtype",
     type=click.Choice(get_args(Dtype)),

@@ -17,7 +17,7 @@ from db.trial_file import read_trials, write_trials
 from ptxgen.counted import counted
 from ptxgen.errors import StoreError
 from ptxgen.output_file import check_outputs
-from ptxtune.options import db_option, force_option, json_option
+from ptxtune.options import UserPath, db_option, force_option, json_option
 from ptxtune.output import note, say, say_json
 from reports.table import Column, Table
 from reports.words import MISSING
@@ -28,7 +28,7 @@ FINDINGS = (Column("table", numeric=False), Column("row"), Column("what", numeri
 
 @click.command("db")
 @click.argument("action", type=click.Choice((*TAKES_FILE, "check", "upgrade")))
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.argument("file", type=UserPath(dir_okay=False), required=False)
 @click.option("--all", "all_trials", is_flag=True, help="Export every trial, not the winners only.")
 @force_option
 @db_option
@@ -88,8 +88,7 @@ def _done(
     action: str, file: Path | None, all_trials: bool, force: bool, db: str | None
 ) -> dict[str, Any]:
     if file is None:
-        with open_database(db) as database:
-            return {"database": database.label, "schema": known_revisions()[-1]}
+        return _upgrade(db)
     if action == "export":
         check_outputs([file], replace=force)
         with open_for_reading(db) as database:
@@ -104,6 +103,17 @@ def _done(
         "trials_left_out": done.left_out,
         "devices": sorted({item.device.name for item in content.environments}),
     }
+
+
+def _upgrade(db: str | None) -> dict[str, Any]:
+    with open_for_reading(db) as database:  # refuses a name with nothing behind it
+        if database.missing:
+            raise StoreError(
+                f"database {database.label} does not exist yet, so there is nothing to upgrade; "
+                f"ptxtune tune and ptxtune db import make a new one."
+            )
+    with open_database(db) as database:
+        return {"database": database.label, "schema": known_revisions()[-1]}
 
 
 def _check(db: str | None, as_json: bool) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -85,9 +84,7 @@ def command(
     )
     source = emit(problem, chosen, spec)
     if compiled:
-        outcome = compile_outcome(
-            source, Path(cache_dir).expanduser() if cache_dir else env.cache_dir()
-        )
+        outcome = compile_outcome(source, env.cache_folder(cache_dir))
         if as_json:
             say_json(outcome_document(problem, m, protocol, chosen, outcome))
         else:

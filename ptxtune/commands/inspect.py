@@ -12,7 +12,7 @@ from ptxgen.arguments import path as as_path
 from ptxgen.bundle.contents import BundleContents, BundledKernel, inspect
 from ptxgen.errors import BundleError, NotABundleError
 from ptxtune.folders import FolderKind, folder_kind
-from ptxtune.options import json_option
+from ptxtune.options import UserPath, json_option
 from ptxtune.output import say, say_json
 from reports.table import Column, Table
 
@@ -31,7 +31,7 @@ COLUMNS = (
 
 
 @click.command("inspect")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=UserPath())
 @click.option("--tp", type=int, default=1, show_default=True, help="Ranks that share a checkpoint.")
 @json_option
 @click.pass_context

@@ -13,7 +13,7 @@ from db.session import Database, open_for_reading
 from ptxgen.errors import ConfigError
 from ptxgen.output_file import check_outputs, write_file
 from ptxtune.models import model_layers
-from ptxtune.options import db_option, force_option, json_option
+from ptxtune.options import UserPath, db_option, force_option, json_option
 from ptxtune.output import note, say, say_json
 from ptxtune.pin import checked_pin
 from ptxtune.rooflines import rooflines
@@ -28,13 +28,13 @@ from reports.rows import write_rows
 
 
 @click.command("report")
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write the page here.")
-@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Markdown file.")
-@click.option("--json-file", type=click.Path(path_type=Path), help="JSON file.")
+@click.option("--html", "html_file", type=UserPath(), help="Write the page here.")
+@click.option("--markdown", "markdown_file", type=UserPath(), help="Markdown file.")
+@click.option("--json-file", type=UserPath(), help="JSON file.")
 @click.option(
     "--rows",
     "rows_folder",
-    type=click.Path(path_type=Path),
+    type=UserPath(),
     help="Write DIR/<device>/*.jsonl, one line a contender, problem, M and protocol.",
 )
 @click.option("--model", help="Name the layers after this model, and report no others.")

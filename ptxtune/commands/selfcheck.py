@@ -22,6 +22,7 @@ from ptxgen.output_file import check_outputs
 from ptxtune.accuracy_text import accuracy_document, accuracy_text
 from ptxtune.interrupts import INTERRUPTED
 from ptxtune.options import (
+    UserPath,
     cache_option,
     device_option,
     force_option,
@@ -74,13 +75,13 @@ REPLAY_TRIALS = 100
 @click.option(
     "--record",
     "record_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=UserPath(dir_okay=False),
     help="Only measure every config, and write the trials to this file (.gz: compressed).",
 )
 @click.option(
     "--replay",
     "replay_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=UserPath(dir_okay=False),
     help="No GPU: compare the samplers on recorded trials.",
 )
 @click.option(

@@ -50,9 +50,15 @@ BEST = [
     (lambda: p.best(n=1024, k=512, m=True), "M = True"),
     (lambda: p.best(n=1024, k=512, m=None), "M = None"),
     (lambda: p.best(n=1024, k=512, m=-1), "M = -1"),
+    (lambda: p.best(n=1024, k=512, m=0), "M = 0"),
     (lambda: p.best(n=1024, k=512, m=8, gpu=7), "gpu = 7"),
     (lambda: p.best(n=1024, k=512, m=8, gpu="4090"), "did you mean rtx4090"),
     (lambda: p.best(n=1024, k=512, m=8, db=7), "db = 7"),
+    (lambda: p.best(n=1024, k=512, m=8, db="~nouser/x.db"), "home"),
+    (lambda: p.best(n=1024, k=512, m=8, db="a\0b"), "NUL"),
+    (lambda: p.best(n=1024, k=512, m=8, db="\ud800"), "surrogate"),
+    (lambda: p.best(n=1024, k=512, m=8, db="x" * 300), "too long"),
+    (lambda: p.best(n=1024, k=512, m=8, db="knwon/x.db"), "does not exist"),
     (lambda: p.best(n=1024, k=512, m=8, allow_predicted="no"), "allow_predicted = 'no'"),
     (lambda: p.best(n=1024, k=512, m=8, batch_invariant=1), "batch_invariant = 1"),
     (lambda: p.best(n=1024, k=512, m=8, group=64.0), "group = 64.0"),
@@ -128,6 +134,8 @@ EXPORT = [
     (lambda: p.export("~nouser/b", n=1024, k=512), "home"),
     (lambda: p.export("a\0b", n=1024, k=512), "NUL"),
     (lambda: p.export(b"b", n=1024, k=512), "out = b'b'"),
+    (lambda: p.export("web", n=1024, k=512, force=True), "not a bundle"),
+    (lambda: p.export("b", n=1024, k=512, allow_predicted=False), "only measured winners"),
     (lambda: p.export(7, n=1024, k=512), "out = 7"),
 ]
 
@@ -150,6 +158,12 @@ WEIGHTS = [
     (lambda: p.load("nowhere"), "nowhere"),
     (lambda: p.load("web"), "web"),
     (lambda: p.load("a\0b"), "NUL"),
+    (lambda: p.load("bundles/deep"), "nested too deep"),
+    (lambda: p.load("bundles/surrogate"), "half of a surrogate pair"),
+    (lambda: p.verify(None), "bundle = None"),
+    (lambda: p.verify("~nouser/b"), "home"),
+    (lambda: p.verify("bundles/nul"), "holds a NUL"),
+    (lambda: p.verify("nowhere"), "nowhere"),
     (
         lambda: p.pack(
             p.quantize(torch.ones(64, 128), p.problem(np.int64(64), 128)),

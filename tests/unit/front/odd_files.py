@@ -35,6 +35,12 @@ CONFIGS: dict[str, Any] = {
     "text-word": LLAMA | {"text_config": "no", "hidden_size": "\ud800"},
 }
 
+PIN = {
+    "family": "mma", "block_m": 8, "warp_m": 8, "block_n": 16, "warp_n": 16, "block_k": 1024,
+    "warps_k": 8, "num_stages": 3, "split_k": 1, "scale_on": "accumulators",
+    "weights_first": False, "min_ctas": 1, "trigger": "start", "cluster": False, "dequant": "magic",
+}  # fmt: skip
+
 TEXTS: dict[str, bytes] = {
     "deep": b"[" * 200_000,
     "deep-object": b'{"a":' * 200_000,
@@ -46,6 +52,10 @@ TEXTS: dict[str, bytes] = {
     "nul": b'{"model_type": "lla\\u0000ma"}',
 }
 
+MANIFESTS: dict[str, bytes] = {
+    name: TEXTS[name] for name in ("deep", "digits", "binary", "empty", "cut", "nan", "nul")
+} | {"surrogate": b'{"schema": "\\ud800"}', "list": b"[1, 2]"}
+
 
 def prepare(folder: Path) -> None:
     """Fills the folder; its database is made here so that questions to it write nothing."""
@@ -53,8 +63,11 @@ def prepare(folder: Path) -> None:
         _write(folder / "models" / name / "config.json", json.dumps(config).encode())
     for name, text in TEXTS.items():
         _write(folder / "models" / name / "config.json", text)
+    for name, text in MANIFESTS.items():
+        _write(folder / "bundles" / name / "manifest.json", text)
     (folder / "models" / "hollow").mkdir()
     _write(folder / "file.txt", b"text")
+    _write(folder / "pin.json", json.dumps(PIN).encode())
     _write(folder / "web" / "index.html", b"page")
     open_database(str(folder / "known.db")).close()
 

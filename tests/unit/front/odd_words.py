@@ -1,7 +1,7 @@
 """Bad and odd command lines. A row: the words, the exit code, and what the paragraph must name.
 
 Words are split at blanks; {L} is a small layer, {M} the folder of odd models. A row with exit
-code 0 is odd and must work.
+code 0 is odd and must work, and one with 1 finds what is wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Row:
     Attributes:
         words: of the command.
         code: exit code.
-        named: what its paragraph, or where the code is 0 its output, must hold.
+        named: what its paragraph, or where the code is 0 or 1 its output, must hold.
         env: environment variables.
     """
 
@@ -27,6 +27,10 @@ class Row:
     code: int
     named: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def refused(self) -> bool:
+        return self.code > 1
 
     def split(self, models: str) -> list[str]:
         """The words as the command gets them; `␣` stands for a blank, `EMPTY` for no letters."""
@@ -42,9 +46,15 @@ def good(words: str, *named: str, **env: str) -> Row:
     return Row(words, 0, named, env)
 
 
+def found(words: str, *named: str, **env: str) -> Row:
+    """A question whose answer is that something is wrong: told on stdout, exit code 1."""
+    return Row(words, 1, named, env)
+
+
 LONG = "x" * 300
 DEEP = "[" * 200_000
 DIGITS = "9" * 5000
+SHORT = "mma bm8 wm8 bn16 wn16 bk1024 wk8 ns3 sk1 so:acc mc1 t:sta d:mag"
 
 NUMBERS = [
     bad("best --n 4095 --k 512", "4095", "multiple of 8", "4096"),
@@ -111,7 +121,8 @@ NUMBERS = [
     bad("selfcheck --shapes 0", "0"),
     bad("bench {L} --rounds 1", "1"),
     bad("bench {L} --seed x", "x"),
-    bad("best {L} --m 0 --json", "0"),
+    bad("best {L} --m 0", "M = 0", "least is 1"),
+    bad("best {L} --m 0,8 --json", "M = 0"),
     good("best {L} --m 8,8,1 --json", '"m": 8'),
     good("best {L} --m 1048576 --json", "1048576"),
     good("best {L} --group -1 --json", '"group_size": 512'),
@@ -135,6 +146,8 @@ CHOICES = [
     bad("emit {L} --arch sm_10", "sm_10", "sm_90a"),
     bad("check {L} --arch sm_100", "sm_100"),
     bad("check --covering cutlass", "cutlass", "mma"),
+    bad("check --covering mma --n 4096", "--n", "--covering mma", "no effect"),
+    bad("check --covering mma --m 8", "--m", "--covering mma", "no effect"),
     bad("list losers", "losers", "winners"),
     bad("list trials --status sad", "sad", "wrong"),
     bad("db steal file.txt", "steal", "export"),
@@ -258,7 +271,15 @@ CONFIGS = [
     bad(f"emit {{L}} --config {DIGITS}", "no config and no file"),
     bad(f"check {{L}} --config {DEEP}", "nested too deep"),
     bad(f"one {{L}} --config {DIGITS}", "no config and no file"),
-    bad("best {L}", "PTXTUNE_PIN", "not JSON", PTXTUNE_PIN="fastest please"),
+    bad("emit {L} --config @~nouser/c.json", "--config", "~nouser", "home"),
+    bad("check {L} --config @nowhere.json", "--config", "nowhere.json", "cannot be read"),
+    bad("one {L} --config @models", "--config", "cannot be read"),
+    bad("emit {L} --config @models/deep/config.json", "nested too deep"),
+    bad("emit {L} --config file.txt", "--config", "'text'", "no config and no file"),
+    bad("best {L}", "PTXTUNE_PIN", "no config and no file", PTXTUNE_PIN="fastest please"),
+    bad("best {L}", "PTXTUNE_PIN", "~nouser", "home", PTXTUNE_PIN="@~nouser/c.json"),
+    good("best {L} --json", "pinned by PTXTUNE_PIN", PTXTUNE_PIN=SHORT),
+    good("best {L} --json", "pinned by PTXTUNE_PIN", PTXTUNE_PIN="@pin.json"),
     bad("best {L}", "PTXTUNE_PIN", "cutlass", PTXTUNE_PIN='{"family": "cutlass"}'),
     bad("best {L}", "PTXTUNE_PIN", "nested", PTXTUNE_PIN=DEEP),
     bad("tune {L}", "PTXTUNE_PIN", "not JSON", PTXTUNE_PIN="{"),
@@ -275,6 +296,11 @@ PATHS = [
     bad("tune {L} --cache-dir ~nouser/cache", "~nouser", "home"),
     bad("export {L} --out b --cache-dir ~nouser/c", "~nouser", "home"),
     bad("export {L} --out b", "~nouser", "home", PTXTUNE_CACHE_DIR="~nouser/cache"),
+    bad("emit {L} --compile --cache-dir ~nouser/c", "~nouser", "home"),
+    bad("export {L} --out web --force", "web", "not a bundle"),
+    bad("export {L} --out bundles/deep --force", "deep", "no manifest.json of ours"),
+    bad("export {L} --out b --measured", "only measured winners", "M = 1"),
+    bad("export --n 1024 --out b --force --k 500", "500"),
     bad("db import nowhere.jsonl", "nowhere.jsonl"),
     bad("db import models", "models"),
     bad("db import file.txt", "file.txt"),
@@ -282,8 +308,56 @@ PATHS = [
     bad("selfcheck --replay file.txt", "file.txt"),
 ]
 
+DATABASES = [
+    bad("best {L} --db ~nouser/x.db", "~nouser", "home"),
+    bad("tune {L} --db ~nouser/x.db", "~nouser", "home"),
+    bad("list --db EMPTY", "database", "empty"),
+    bad("best {L}", "~nouser", "home", PTXTUNE_DB="~nouser/x.db"),
+    bad("best {L} --db postgresql://u:p@host:abc/x", "u:***@host:abc", "a number as port"),
+    bad("tune {L} --db postgresql://u:p@host:abc/x", "u:***@host:abc", "a number as port"),
+    bad(f"best {{L}} --db {LONG}", "too long"),
+    bad(f"tune {{L}} --db {LONG}", "too long"),
+    bad(f"db import trials.jsonl --db {LONG}", "trials.jsonl"),
+    bad("best {L} --db knwon/x.db", "knwon", "does not exist"),
+    bad("list --db knwon.db", "knwon.db", "does not exist"),
+    bad("report --db knwon.db", "knwon.db", "does not exist"),
+    bad("export {L} --out b --db knwon.db", "knwon.db", "does not exist"),
+    bad("db export new.jsonl --db knwon.db", "knwon.db", "does not exist"),
+    bad("db check --db knwon.db", "knwon.db", "does not exist"),
+    bad("db upgrade --db knwon.db", "knwon.db", "does not exist"),
+    bad("best {L} --db models", "models", "is a folder"),
+    bad("best {L} --db file.txt", "file.txt"),
+    bad("list trials --run 9223372036854775808", "no run 9223372036854775808", "list runs"),
+    bad(f"list trials --run {DIGITS}", "--run"),
+    bad("list trials --run -1", "no run -1"),
+    bad("one --trial 9223372036854775808", "9223372036854775808"),
+]
+
+MANIFESTS = [
+    bad("inspect nowhere", "nowhere", "not a bundle"),
+    bad("inspect web", "web", "not a bundle"),
+    bad("inspect file.txt", "file.txt"),
+    bad("inspect ~nouser/b", "~nouser", "home"),
+    bad("inspect EMPTY", "''"),
+    bad("db export EMPTY", "''"),
+    bad("report --html EMPTY", "''"),
+    bad("report --html ~nouser/x.html", "home"),
+    bad("bench {L} --json-file EMPTY", "''"),
+    bad("bench --checkpoint EMPTY", "''"),
+    bad("selfcheck --replay EMPTY", "''"),
+    found("inspect bundles/deep", "damaged: bundles/deep", "nested too deep"),
+    found("inspect bundles/digits", "damaged: bundles/digits", "5000 digits"),
+    found("inspect bundles/nan", "damaged: bundles/nan", "NaN is no number of JSON"),
+    found("inspect bundles/nul", "damaged: bundles/nul", "holds a NUL"),
+    found("inspect bundles/surrogate", "damaged: bundles/surrogate", "half of a surrogate pair"),
+    found("inspect bundles/binary", "damaged: bundles/binary", "not UTF-8"),
+    found("inspect bundles/empty", "damaged: bundles/empty", "not JSON"),
+    found("inspect bundles/cut", "damaged: bundles/cut", "not JSON"),
+    found("inspect bundles/list", "damaged: bundles/list", "list"),
+]
+
 
 def rows() -> Iterator[Row]:
     """All of them."""
-    for part in (NUMBERS, CHOICES, NAMES, MODELS, CONFIGS, PATHS):
+    for part in (NUMBERS, CHOICES, NAMES, MODELS, CONFIGS, PATHS, DATABASES, MANIFESTS):
         yield from part

@@ -63,15 +63,15 @@ def test_command_lines(row: Row, quiet: Path) -> None:
     result = CliRunner().invoke(cli, row.split("models"), env=row.env, prog_name="ptxtune")
     assert isinstance(result.exception, SystemExit) or result.exception is None, result.exc_info
     assert result.exit_code == row.code, result.stderr
-    check_text(result.stdout if row.code == 0 else result.stderr, row)
-    if row.code:
+    check_text(result.stderr if row.refused else result.stdout, row)
+    if row.refused:
         assert result.stdout == ""
     assert odd_files.listing(quiet) == before
 
 
 def check_text(text: str, row: Row) -> None:
     """What is told names what it should; an error is one paragraph of bearable length."""
-    if row.code:
+    if row.refused:
         text = text.partition("Error: ")[2]
         assert text.strip(), "no error was told"
         assert "\n\n" not in text.strip()

@@ -23,7 +23,7 @@ from ptxgen.families import FAMILIES, violations
 from ptxgen.outcome import Outcome, Status
 from ptxgen.problem import Problem
 from ptxgen.source import KernelSource
-from ptxtune.pin import parse_config
+from ptxtune.config_text import read_config
 from ptxtune.selection import select_problems
 from search.gpu_lock import GpuLock
 from search.shape_report import is_refusal
@@ -193,7 +193,7 @@ def test_a_reproducer_names_the_same_problem_batch_and_config(soaked: MakeJob) -
         ).problems
         assert problem == failure.problem
         assert int(value["--m"]) == failure.m
-        assert parse_config(value["--config"], "--config") == failure.config
+        assert read_config(value["--config"], "--config") == failure.config
 
 
 @pytest.mark.deep
