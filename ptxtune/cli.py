@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import importlib
@@ -115,6 +116,7 @@ def main() -> None:
     """Runs the command of this process; ends it."""
     interrupts = Interrupts()
     interrupts.watch()
+    atexit.register(interrupts.leave)  # the first one registered is the last one run
     code: Any = 0
     try:
         cli(prog_name="ptxtune", obj=interrupts)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import sys
 from types import FrameType
 
 INTERRUPTED = 130
@@ -33,6 +36,18 @@ class Interrupts:
         """The command is done: a SIGINT while the interpreter ends does not change its result."""
         if signal.getsignal(signal.SIGINT) == self._handle:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def leave(self) -> None:
+        """Ends the process with INTERRUPTED where one arrived; for the end of everything else.
+
+        Python itself ends by SIGINT, whatever sys.exit says, where the interrupt left a module that
+        runs Python text while it is imported, as torch does.
+        """
+        if self.seen:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(INTERRUPTED)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self.seen = True

@@ -204,7 +204,7 @@ def test_what_may_not_be_opened_is_one_paragraph(tmp_path: Path, closed: str) ->
         ("~nobody-of-that-name/x.db", "home directory"),
         ("postgresql://me:secret@host:abc/x", "a number as port"),
         ("a" * 300, "File name too long"),
-        ("a\0b", "embedded null byte"),
+        ("a\0b", "holds a NUL character"),
         ("sqlite:///x.db?mode=ro", "only in an SQLite URI"),
         ("sqlite://host/x.db", "cannot be opened"),
     ],

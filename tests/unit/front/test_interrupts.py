@@ -105,3 +105,27 @@ def test_a_caller_that_ignores_sigint_is_left_alone() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+IN_TEXT = """
+import ptxtune.cli
+
+def pressed(**_):
+    exec("import signal; signal.raise_signal(signal.SIGINT)")  # as torch's import runs text
+
+ptxtune.cli.cli = pressed
+ptxtune.cli.main()
+"""
+
+
+def test_where_python_would_end_by_the_signal_it_is_130_too(tmp_path: Path) -> None:
+    (tmp_path / "pressed.py").write_text(IN_TEXT)  # -c does not end by the signal, -m does
+    done = subprocess.run(
+        [sys.executable, "-m", "pressed"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+        timeout=PROMPT_S,
+    )
+    assert done.returncode == 130
