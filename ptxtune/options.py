@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from ptxgen.arguments import path, shown
-from ptxgen.errors import ArgumentError, ProblemError
+from ptxgen.errors import ProblemError
 from ptxgen.problem import Dtype, Zero, check_m
 from ptxtune.selection import BOTH, DTYPE, GROUP, PROTOCOLS, ZERO
 
@@ -25,11 +25,9 @@ class UserPath(click.Path):
         super().__init__(dir_okay=dir_okay, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            named = path(value, "the path")
-        except ArgumentError as error:
-            self.fail(str(error), param, ctx)
-        return super().convert(named, param, ctx)
+        """A Path. Raises ArgumentError, which is told as that of a call is."""
+        name = param.opts[0] if param is not None else "the path"
+        return super().convert(path(value, name), param, ctx)
 
 
 def m_option(default: str = "1", least: int = 0) -> Callable[[Command], Command]:
