@@ -284,15 +284,12 @@ TMA_MUTANTS: list[Mutant] = [
         "if (false) {",
         VALUE,
     ),
-    mutant("the fast way is taken by it alone", WIDE, r"\(marks\) < 0", "(marks) >= 0", VALUE),
+    mutant("it alone takes the fast way", WIDE, r"\(int\)marks < 0", "(int)marks >= 0", VALUE),
     mutant("twice the row factors", RING, r"\(127 \+ 15 \+ 12 - \(", "(126 + 15 + 12 - (", VALUE),
-]
-
-REFUSED_BY_PTXAS = [
+    # ---- what ptxas mends by itself, and the PTX does not have
     mutant("no wgmma fence", RING, r"        wgmma_fence\(\);\n", "", FAULT),
     mutant("sums are read in flight", RING, r"    wgmma_wait_0\(\);\n", "", FAULT, VALUE),
 ]
-"""ptxas sees these itself and serialises, which the compile gate takes as an error."""
 
 PTX_MUTANTS = {
     "no wgmma fence": "wgmma.fence.sync.aligned;",

@@ -22,6 +22,7 @@ from ptxgen.interp import GlobalMemory, Launch, RunOptions, RunReport, Schedule,
 from ptxgen.problem import Problem
 from ptxgen.reference import random_problem_data, reference_output
 from ptxgen.source import KernelSource
+from ptxgen.weights.layout import packed_layout
 from ptxgen.weights.pack import pack
 
 pytestmark = pytest.mark.compile
@@ -184,7 +185,9 @@ def test_bytes_and_tensor_instructions_are_those_of_the_plan() -> None:
     tiles = problem.n // 16 * (problem.k // 16) * (config.block_m // 8)
     assert report.counts.pipes["tensor"] == tiles
     activations = config.block_m * problem.k * 2 * (problem.n // config.block_n)
-    blocks = case.packed.numel() - 2 * 64  # row factors of a strip are not for mma
+    layout = packed_layout(problem)  # its row factors and tag are not for mma
+    blocks = layout.blocks_bytes
+    assert blocks + 2 * 64 + 16 == case.packed.numel()
     assert report.counts.bytes["async_copy"] == blocks + activations
     assert report.counts.bytes["global_write"] == m * problem.n * 2
 
