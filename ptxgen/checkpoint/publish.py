@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ptxgen.errors import CheckpointError
+from ptxgen.publish import rename_new
 
 SPARE_BYTES = 64 << 20
 
@@ -41,7 +42,10 @@ def staged_folder(out: Path, marker: str, num_bytes: int, force: bool = False) -
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         yield staging
         staging.chmod(0o755)  # mkdtemp's folders are private; a checkpoint is meant to be read
-        _publish(staging, target)
+        if force:
+            _replace(staging, target)
+        else:
+            rename_new(staging, target)  # fails where a folder has appeared since
     except OSError as error:
         full = error.errno == errno.ENOSPC
         why = "the disk is full; free some space" if full else "choose another folder"
@@ -68,7 +72,7 @@ def _check_target(target: Path, marker: str, force: bool) -> None:
         )
 
 
-def _publish(staging: Path, target: Path) -> None:
+def _replace(staging: Path, target: Path) -> None:
     """Renames staging to target; an older folder there is put aside first, and back on failure."""
     if not target.exists():
         staging.rename(target)

@@ -12,12 +12,10 @@ from torch import Tensor
 from ptxgen.dequantize.product import multiply, write_dense
 from ptxgen.device import LoadedKernel
 from ptxgen.errors import TensorError
-from ptxgen.launch import WorkspacePool, aligned_rows
+from ptxgen.launch import X_ALIGN, Y_ALIGN, WorkspacePool, aligned_rows
 from ptxgen.problem import MAX_M, Problem, check_m
 from ptxgen.weights.layout import packed_layout
 from ptxgen.weights.quantize import TORCH_DTYPES
-
-ALIGN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ class KernelSet:
             return y
         address = rows.data_ptr()
         stride = self._k
-        if address % ALIGN or not rows.is_contiguous():  # is_contiguous first would be slower
+        if address % X_ALIGN or not rows.is_contiguous():  # is_contiguous first would be slower
             rows = aligned_rows(rows)
             address, stride = rows.data_ptr(), rows.stride(0)
         if self._index == torch._C._cuda_getDevice():
@@ -156,12 +154,12 @@ class KernelSet:
             packed.numel() != self._packed_bytes
             or packed.dtype is not torch.uint8
             or packed.get_device() != self._index
-            or packed.data_ptr() % ALIGN
+            or packed.data_ptr() % X_ALIGN
             or not packed.is_contiguous()
         ):
             raise TensorError(
                 f"packed is {packed.dtype} {tuple(packed.shape)} on {packed.device}; "
-                f"{problem.key()} needs a contiguous, {ALIGN}-byte aligned uint8 tensor of "
+                f"{problem.key()} needs a contiguous, {X_ALIGN}-byte aligned uint8 tensor of "
                 f"{self._packed_bytes} bytes from ptxtune.pack on {self.device}."
             )
         if (bias is not None) is not problem.bias or (
@@ -171,7 +169,7 @@ class KernelSet:
                 or bias.get_device() != self._index
                 or bias.shape != (problem.n,)
                 or not bias.is_contiguous()
-                or bias.data_ptr() % 8
+                or bias.data_ptr() % Y_ALIGN
             )
         ):
             raise TensorError(

@@ -39,6 +39,7 @@ from ptxgen.checkpoint.convert import convert_checkpoint
 from ptxgen.checkpoint.manifest import MANIFEST_NAME
 from ptxgen.checkpoint.open import open_checkpoint
 from ptxgen.checkpoint.packed import PackedCheckpoint
+from ptxgen.checkpoint.publish import staged_folder
 from ptxgen.errors import CheckpointError, UnsupportedFormatError
 from ptxgen.weights.pack import unpack
 from ptxgen.weights.quantize import dequantize
@@ -247,6 +248,21 @@ def test_a_damaged_source_leaves_nothing(tmp_path: Path) -> None:
         convert_checkpoint(tmp_path / "source", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
     convert_checkpoint(tmp_path / "source", tmp_path / "out", gptq_zeros="word")
+
+
+def test_a_folder_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def write() -> None:
+        with staged_folder(out, "marker", 0) as staging:
+            (staging / "new").write_text("")
+            out.mkdir()
+            (out / "theirs").write_text("kept")
+
+    with pytest.raises(CheckpointError, match="cannot write"):
+        write()
+    assert [(path.name, path.read_text()) for path in out.iterdir()] == [("theirs", "kept")]
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_existing_folders_are_replaced_only_by_force_and_only_our_own(tmp_path: Path) -> None:
